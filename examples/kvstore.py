@@ -90,11 +90,11 @@ class Replica:
     async def _read(self) -> None:
         async for message in self._client:
             put = message.value(Put)
-            self._apply(message.position, put)
+            self.apply(message.position, put)
             if put.id in self._own:
                 self._own[put.id].set()
 
-    def _apply(self, position: int, put: Put) -> None:
+    def apply(self, position: int, put: Put) -> None:
         """Take a message and its place in one transaction: after a crash it comes again, and is left out."""
         with self._disk:
             self._disk.execute("begin")

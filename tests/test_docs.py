@@ -34,7 +34,7 @@ from tests.unit.cli import run
 from thence.cli.main import COMMANDS, build
 from thence.cli.traces import simulate
 from thence.core.ordering import ORDERINGS
-from thence.sim.laws import _LAWS
+from thence.sim.laws import LAWS
 from thence.sim.scenario import Stage
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -263,12 +263,12 @@ def test_every_option_of_simulate_is_explained() -> None:
 def test_every_law_is_explained() -> None:
     assert {
         first.strip("`").partition(":")[0] for first, *_ in rows(read("docs/how-to/simulator.md"), "| law | meaning |")
-    } == set(_LAWS)
+    } == set(LAWS)
 
 
 def test_every_command_of_a_scenario_is_explained() -> None:
     told = {first.strip("`").split()[0] for first, *_ in rows(read("docs/reference/scenarios.md"), "| command | what happens |")}
-    assert told == set(Stage()._commands)
+    assert told == set(Stage().commands)
 
 
 def test_every_threat_names_a_test_that_there_is() -> None:

@@ -170,7 +170,7 @@ class AgentEngine:
         """Agents that may not react, and why (``server.revocation``)."""
         self._node = node
         self._loop = asyncio.get_running_loop()
-        self._running: dict[str, Running] = {}
+        self.running: dict[str, Running] = {}
         self._ready: deque[Running] = deque()
         self._parked: list[Running] = []
         """Those who wait for room to commit."""
@@ -212,16 +212,16 @@ class AgentEngine:
         for name in names:
             kept = agents.get(name)
             if kept is not None and name not in self.stopped:
-                running = self._running.get(name)
+                running = self.running.get(name)
                 if running is None or running.since != kept.since:
-                    running = self._running[name] = Running(name, kept, self._node)
+                    running = self.running[name] = Running(name, kept, self._node)
                     self._node.directory.mailboxes.here.add(name)
                 if not running.scheduled and not running.resting:
                     self._schedule(running)
 
     def forget(self, name: str) -> None:
         """An agent is gone."""
-        self._running.pop(name, None)
+        self.running.pop(name, None)
         self._node.directory.mailboxes.here.discard(name)
 
     def trouble(self, name: str) -> str:
@@ -231,7 +231,7 @@ class AgentEngine:
         kind = self._node.ledger.agents[name].kind
         if kind not in self.kinds:
             return _unknown(kind)
-        running = self._running.get(name)
+        running = self.running.get(name)
         if running is None:
             return ""
         if running.resting or running.waiting_for or not running.attempts:
@@ -239,6 +239,12 @@ class AgentEngine:
         return f"attempt {running.attempts} of {MAX_ATTEMPTS} at message {running.position + 1} has failed"
 
     # Whose turn it is.
+
+    @property
+    def idle(self) -> bool:
+        """Whether no agent reacts, or has something to react to."""
+        waits = self._ready or self._parked or any(running.scheduled for running in self.running.values())
+        return self._pump is None and not waits
 
     def _schedule(self, running: Running) -> None:
         running.scheduled = True
@@ -291,7 +297,7 @@ class AgentEngine:
     async def _serve(self, running: Running, pump: Pump) -> bool:
         """Let an agent react to some messages; return whether it has more to do now."""
         for _ in range(BURST):
-            if self._running.get(running.name) is not running or self._closing:
+            if self.running.get(running.name) is not running or self._closing:
                 return False  # It was removed.
             if running.name in self.stopped:
                 running.scheduled = False
@@ -374,7 +380,7 @@ class AgentEngine:
     def _failed(self, running: Running, message: Message | None, error: BaseException) -> bool:
         """Drop what a reaction changed; try it again later, or set its message aside. Return whether to go on now."""
         running.agent = None
-        if self._running.get(running.name) is not running or message is None:
+        if self.running.get(running.name) is not running or message is None:
             return False  # It was removed meanwhile.
         running.attempts += 1
         self.failures += 1

@@ -27,14 +27,14 @@ class Resumption:
     def __init__(self) -> None:
         """Start without an epoch."""
         self._program = secrets.token_hex(PROGRAM_BYTES)
-        self._welcome: ClientWelcome | None = None
+        self.welcome: ClientWelcome | None = None
         """The last one."""
         self.stored = 0
         """Up to which number the server has said to have our messages on disk."""
 
     def introduce(self, hello: ClientHello, number: int, received: int) -> ClientHello:
         """Add to a hello what shows who we are: up to which number we have sent, and up to which position received."""
-        before = self._welcome
+        before = self.welcome
         hello = msgspec.structs.replace(hello, program=self._program)
         if before is None:
             return msgspec.structs.replace(hello, claim=NEVER_MET)
@@ -47,7 +47,7 @@ class Resumption:
 
     def welcomed(self, welcome: ClientWelcome) -> None:
         """The server has let us in."""
-        self._welcome = welcome
+        self.welcome = welcome
         self.stored = max(self.stored, welcome.accepted)
 
     def objection(self, welcome: ClientWelcome, name: str, number: int, received: int) -> str:
@@ -55,7 +55,7 @@ class Resumption:
         counts = (welcome.number, welcome.accepted, welcome.position)
         if not all(0 <= count <= MAX_NUMBER for count in counts):
             return f"{welcome.server!r} says that {name!r} has sent, and it has accepted and delivered, {counts}, which cannot be"
-        before = self._welcome
+        before = self.welcome
         if before is None:
             return ""
         if before.epoch is not None and welcome.epoch is None:

@@ -201,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
         self.writer = FrameWriter(self._loop)
         self.holding = HeldBytes()
         """What is kept for it: of frames that are read in part, of what is not sent, and of what waits to be done."""
-        self._buffer = ReadBuffer(self.holding)
+        self.buffer = ReadBuffer(self.holding)
         self._transport: asyncio.Transport | None = None
         self._turn = turn_of(self._loop)
         self._polling = polling_of(self._loop)
@@ -225,8 +225,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._reading = False
         self.writer.end()
-        self._buffer.filled = 0
-        self._buffer.resize(READ_BYTES)  # Whoever still knows the connection keeps no more of it.
+        self.buffer.filled = 0
+        self.buffer.resize(READ_BYTES)  # Whoever still knows the connection keeps no more of it.
         self.holding.clear()
         self.on_lost(self, self._failure or exc)
         self.on_end(self)
@@ -243,12 +243,12 @@ class Connection(asyncio.BufferedProtocol):
         self.writer.on_writable()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        buffer = self._buffer
+        buffer = self.buffer
         return buffer.view[buffer.filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_at = self._loop.time()
-        buffer = self._buffer
+        buffer = self.buffer
         buffer.filled += nbytes
         buffer.bytes_in += nbytes
         full = buffer.filled == len(buffer.view)
@@ -271,19 +271,19 @@ class Connection(asyncio.BufferedProtocol):
     def _grow(self, wanted: int) -> None:
         """Double the buffer, which was full, up to what the next frame needs; for a stranger that is the one that it may send."""
         most = max(wanted, min(MAX_READ_BYTES, self.max_frame_bytes + _HEADER_BYTES))
-        room = len(self._buffer.view)
+        room = len(self.buffer.view)
         if room >= most:
             return
         size = min(2 * room, most)
         if self.holding.has_room(size - room):
-            self._buffer.resize(size)
-        elif self._buffer.filled == room:  # It waits, and so does the other side.
+            self.buffer.resize(size)
+        elif self.buffer.filled == room:  # It waits, and so does the other side.
             self.pause("memory")
             self.holding.pool.wait(self._grow_later)
 
     def _grow_later(self) -> None:
         """There may be room for what is being read."""
-        if self.holding.has_room(len(self._buffer.view)):
+        if self.holding.has_room(len(self.buffer.view)):
             self.resume("memory")
         elif self._transport is not None:
             self.holding.pool.wait(self._grow_later)
@@ -295,11 +295,11 @@ class Connection(asyncio.BufferedProtocol):
     def rest(self) -> None:
         """Give back the room that was not needed since the last time; to be called now and then."""
         self._count_unsent()
-        self._buffer.rest()
+        self.buffer.rest()
 
     def _read(self, turn: Turn) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
-        buffer = self._buffer
+        buffer = self.buffer
         at, end, view, wanted, most = 0, buffer.filled, buffer.view, 0, self.frames_in + FRAMES_PER_TURN
         ends = self.heard_at + CLIENT_SLICE_US / 1e6 if self.max_frame_bytes < MAX_FRAME_BYTES else inf  # A peer speaks for many.
         while end - at >= _HEADER_BYTES and self._reading:
@@ -374,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def traffic(self) -> TrafficCounts:
         """What went over it so far."""
-        return TrafficCounts(self.frames_in, self.writer.frames_out, self._buffer.bytes_in, self.writer.bytes_out)
+        return TrafficCounts(self.frames_in, self.writer.frames_out, self.buffer.bytes_in, self.writer.bytes_out)
 
     @property
     def open(self) -> bool:

@@ -75,7 +75,7 @@ class TraceHistory:
         """Events that follow from the entry of each number."""
         self._made: list[Event] = []
         """Those that are being made."""
-        self._written = 0
+        self.events_written = 0
         self._folder = folder
         self.active = folder is not None
         self._folders = 0
@@ -98,7 +98,7 @@ class TraceHistory:
             mine = re.compile(rf"({_START})?{re.escape(server)}\.\d{{4,}}", re.ASCII)
             starts = [path for path in folder.iterdir() if mine.fullmatch(path.name)] if folder.is_dir() else []
             starts.sort(key=_number, reverse=True)
-            self._written = _events_in(starts)
+            self.events_written = _events_in(starts)
             self._folders = _number(starts[0]) + 1 if starts else 0
             try:
                 self._writer = self._open(folder)
@@ -110,9 +110,9 @@ class TraceHistory:
 
     def check_new(self) -> None:
         """The server begins anew, and numbers its events anew: refuse to mistake them for those of one that was there before."""
-        if self._written:
+        if self.events_written:
             raise ConfigError(
-                f"{self._folder}: has {counted(self._written, 'event')} of {self._server!r} that another store told. "
+                f"{self._folder}: has {counted(self.events_written, 'event')} of {self._server!r} that another store told. "
                 "Give a new folder with --trace, or "
                 "start on the store that belongs to it; with --durability memory every start begins anew"
             )
@@ -194,8 +194,8 @@ class TraceHistory:
         due: list[Event] = []
         while waiting and waiting[0][0] <= durable:
             due += waiting.popleft()[1]
-        if due and due[0].index < self._written:
-            due = [event for event in due if event.index >= self._written]
+        if due and due[0].index < self.events_written:
+            due = [event for event in due if event.index >= self.events_written]
         if due:
             self._write(due)
 

@@ -104,13 +104,13 @@ class Listener:
         self._on_client = on_client
         self.holder_of: Callable[[str], object] = ignore
         """Returns who has a name, in any form: another one means that another program has got it."""
-        self._strangers: ConnectionShares[Connection] = ConnectionShares()
+        self.strangers: ConnectionShares[Connection] = ConnectionShares()
         """Those who have not introduced themselves, by where they are."""
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
-        """What ends each of ``_strangers`` if it says nothing."""
+        """What ends each of ``strangers`` if it says nothing."""
         self._clients: ConnectionShares[Connection] = ConnectionShares()
         """Those of clients, by their entries in the access file, or by where they are."""
-        self._open: set[Connection] = set()
+        self.connections: set[Connection] = set()
         self.complaints = OffenderLog()
         self._listening: list[socket.socket] = []
         self._coming: dict[Connection, asyncio.Task[None]] = {}
@@ -155,7 +155,7 @@ class Listener:
         for task in coming:
             task.cancel()
         await asyncio.gather(*coming, return_exceptions=True)
-        for connection in list(self._strangers):
+        for connection in list(self.strangers):
             connection.close()
 
     def _stop_listening(self) -> None:
@@ -185,30 +185,30 @@ class Listener:
 
     def _came(self, came: socket.socket, address: str) -> None:
         allowed = _allowed(self._most)
-        full = len(self._open) >= self._most
-        if full and not self._strangers:
+        full = len(self.connections) >= self._most
+        if full and not self.strangers:
             self.turned_away += 1
-            self.complaints.say(address, f"turned away: there are {len(self._open)} connections; {allowed}")
+            self.complaints.say(address, f"turned away: there are {len(self.connections)} connections; {allowed}")
             came.close()
             return
         place = place_of(address.rpartition(":")[0])
-        if self._strangers.held_by(place) >= MAX_STRANGERS_PER_PLACE:
+        if self.strangers.held_by(place) >= MAX_STRANGERS_PER_PLACE:
             self._show_out(place, f"there are MAX_STRANGERS_PER_PLACE ({MAX_STRANGERS_PER_PLACE}) like it")
-        elif full or len(self._strangers) >= MAX_STRANGERS:
+        elif full or len(self.strangers) >= MAX_STRANGERS:
             why = allowed if full else f"there are MAX_STRANGERS ({MAX_STRANGERS}) like it"
-            self._show_out(self._strangers.largest(), why)
+            self._show_out(self.strangers.largest(), why)
         connection = Connection()
         connection.address = address
         connection.on_made, connection.on_frame = self._made, self._introduced
         connection.on_lost, connection.on_end = self._lost, self._ended
         connection.complain = partial(self.complaints.say, address)
-        self._strangers.add(connection, place)
-        self._open.add(connection)
+        self.strangers.add(connection, place)
+        self.connections.add(connection)
         self._coming[connection] = asyncio.get_running_loop().create_task(self._let_in(connection, came))
 
     def _show_out(self, place: str, why: str) -> None:
         """Let the stranger from a place that has been there for longest make room for another."""
-        connection = self._strangers.oldest_of(place)
+        connection = self.strangers.oldest_of(place)
         self.turned_away += 1
         connection.complain(f"shown out: it has not introduced itself, and {why}")
         coming = self._coming.get(connection)
@@ -239,7 +239,7 @@ class Listener:
 
     async def _wait_for_turn(self, connection: Connection, came: socket.socket) -> None:
         """Wait until TLS may be agreed on with one more from this place; an ``OSError`` if that would take too long."""
-        delay = self._pace.delay(self._strangers.holder(connection))
+        delay = self._pace.delay(self.strangers.holder(connection))
         if delay is None:
             self.turned_away += 1
             came.close()
@@ -262,14 +262,14 @@ class Listener:
             connection.complain(f"a stranger: {error}")
 
     def _ended(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        self.connections.discard(connection)
         self._clients.drop(connection)
         self._known(connection)
 
     def _known(self, connection: Connection) -> None:
         """It is a stranger no more: it was taken in, or it has gone."""
         self._at_ease(connection)
-        self._strangers.drop(connection)
+        self.strangers.drop(connection)
 
     def _at_ease(self, connection: Connection) -> None:
         timer = self._timers.pop(connection, None)
@@ -298,20 +298,20 @@ class Listener:
 
     def _introduced_as(self, connection: Connection, hello: ClientHello, guest: Guest | None) -> None:
         """It is known which client it is: hand it over if there is a connection left for it."""
-        holder = self._strangers.holder(connection) if guest is None else f"the token of {guest.rights.entry!r}"
+        holder = self.strangers.holder(connection) if guest is None else f"the token of {guest.rights.entry!r}"
         if not self._make_room(holder):
             self.turned_away += 1
             _let_go(connection, holder, self._clients.held_by(holder), _without_spare(self._most))
             self._at_ease(connection)
             return
         self._hand_over(connection, self._on_client(connection, hello, guest))
-        if connection not in self._strangers and connection in self._open:
+        if connection not in self.strangers and connection in self.connections:
             self._clients.add(connection, holder)
 
     def _make_room(self, holder: str) -> bool:
         """Return whether somebody may have one connection more; whoever has most gives one up for it if need be."""
         most = _without_spare(self._most)
-        if len(self._open) - len(self._strangers) < most:
+        if len(self.connections) - len(self.strangers) < most:
             return True
         connection = self._clients.gives_way_to(holder)
         if connection is None:
@@ -320,7 +320,7 @@ class Listener:
         largest = self._clients.holder(connection)
         _let_go(connection, largest, self._clients.held_by(largest), most)
         self._clients.drop(connection)
-        self._strangers.add(connection, place_of(connection.address.rpartition(":")[0]))  # Until it has gone.
+        self.strangers.add(connection, place_of(connection.address.rpartition(":")[0]))  # Until it has gone.
         return True
 
     def _hand_over(self, connection: Connection, accepted: bool) -> None:

@@ -89,8 +89,8 @@ class Answerer:
         """``open`` begins to listen."""
         self._server = server
         self._accepting: dict[socket.socket, asyncio.Task[None]] = {}
-        self._open: set[asyncio.StreamWriter] = set()
-        self._asking: dict[asyncio.StreamWriter, str] = {}
+        self.connections: set[asyncio.StreamWriter] = set()
+        self.asking: dict[asyncio.StreamWriter, str] = {}
         """Those of them for whom there is no answer yet, the oldest first, and where each is."""
         self._looking = asyncio.Lock()
         self._rested = 0.0
@@ -141,12 +141,12 @@ class Answerer:
 
     async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = address_text(writer.get_extra_info("peername"))
-        if len(self._open) >= MAX_CONNECTIONS and not self._show_out():
+        if len(self.connections) >= MAX_CONNECTIONS and not self._show_out():
             self._server.complain(address, f"turned away: all {MAX_CONNECTIONS} (MAX_CONNECTIONS) who asked are being answered")
             writer.transport.abort()
             return
-        self._open.add(writer)
-        self._asking[writer] = place_of(address.rpartition(":")[0])
+        self.connections.add(writer)
+        self.asking[writer] = place_of(address.rpartition(":")[0])
         try:
             # Cancelled when the loop ends: there is nobody to tell, and streams of asyncio would complain.
             with suppress(OSError, TimeoutError, asyncio.CancelledError):
@@ -157,10 +157,10 @@ class Answerer:
 
     def _show_out(self) -> bool:
         """Let somebody who has no answer yet make room for another; return whether there is anybody."""
-        if not self._asking:
+        if not self.asking:
             return False
-        most, _ = Counter(self._asking.values()).most_common(1)[0]
-        writer = next(one for one, place in self._asking.items() if place == most)
+        most, _ = Counter(self.asking.values()).most_common(1)[0]
+        writer = next(one for one, place in self.asking.items() if place == most)
         address = address_text(writer.get_extra_info("peername"))
         self._server.complain(address, f"shown out: it has no answer yet, and there are MAX_CONNECTIONS ({MAX_CONNECTIONS}) here")
         self._gone(writer)
@@ -168,8 +168,8 @@ class Answerer:
         return True
 
     def _gone(self, writer: asyncio.StreamWriter) -> None:
-        self._open.discard(writer)
-        self._asking.pop(writer, None)
+        self.connections.discard(writer)
+        self.asking.pop(writer, None)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
         head_only = False
@@ -187,7 +187,7 @@ class Answerer:
             return
         if answer.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE):
             self._server.complain(address, f"refused over HTTP: {answer.status.phrase.lower()}: {answer.text.strip()}")
-        self._asking.pop(writer, None)
+        self.asking.pop(writer, None)
         body = answer.text.encode()
         head = (
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.content_type}\r\n"

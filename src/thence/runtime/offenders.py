@@ -112,17 +112,17 @@ class OffenderLog:
         self._clock = clock
         self._all = Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
         self._written = RecentLines()
-        self._places: dict[str, Allowance] = {}
+        self.places: dict[str, Allowance] = {}
         self.left_out = 0
         """How many lines were not written since the last one that was."""
 
     def say(self, address: str, text: str) -> None:
         """Write a line about somebody at an address (``host:port``), unless there were too many."""
         now, name = self._clock(), place_of(address.rpartition(":")[0])
-        place = self._places.pop(name, None) or Allowance(BURST_LINES, LINE_EVERY_S, now)
-        self._places[name] = place  # At the end: the first is the one that was quiet for longest.
-        if len(self._places) > MAX_PLACES:
-            del self._places[next(iter(self._places))]
+        place = self.places.pop(name, None) or Allowance(BURST_LINES, LINE_EVERY_S, now)
+        self.places[name] = place  # At the end: the first is the one that was quiet for longest.
+        if len(self.places) > MAX_PLACES:
+            del self.places[next(iter(self.places))]
         about, offence = offence_of(name, ""), offence_of(name, text)
         kept = FIRST_LINES if self._written.repeats(about, now) else 0
         room = self._all.left(now) >= 1 + kept and not self._written.repeats(offence, now)

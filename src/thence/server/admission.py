@@ -97,38 +97,38 @@ class Asker:
         """``connection`` has asked nothing yet."""
         self._answering = answering
         self._connection = connection
-        self._waiting: deque[Question] = deque()
+        self.waiting: deque[Question] = deque()
         self._making = False
         """Whether an answer is being made."""
 
     def ask(self, question: Question) -> None:
         """Answer a question, at once or in its turn."""
-        if self._answering.free and not self._waiting and self._may():
+        if self._answering.free and not self.waiting and self._may():
             self._answer(question)
             return
-        self._waiting.append(question)
-        if len(self._waiting) >= MAX_QUESTIONS:
+        self.waiting.append(question)
+        if len(self.waiting) >= MAX_QUESTIONS:
             self._connection.pause("questions")
         self.go_on()
 
     def go_on(self) -> None:
         """Wait for a turn, if there is anything to answer and the other side takes what it is told."""
-        if self._waiting and self._may():
+        if self.waiting and self._may():
             self._answering.wait(self)
 
     def turn(self) -> None:
         """It is our turn."""
-        if self._waiting and self._may():
+        if self.waiting and self._may():
             try:
-                self._answer(self._waiting.popleft())
+                self._answer(self.waiting.popleft())
             except MalformedFrame as error:
                 self._connection.fail(error)
-        if len(self._waiting) < MAX_QUESTIONS // 2:
+        if len(self.waiting) < MAX_QUESTIONS // 2:
             self._connection.resume("questions")
 
     def close(self) -> None:
         """Whoever asked is gone."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._answering.drop(self)
 
     def _may(self) -> bool:

@@ -287,9 +287,9 @@ class TopologyChange:
             return
         self._settlement = settle(self._lead.lost, reports)
         for name in lacking:
-            await self._hand_over(name, self._settlement)
+            await self.hand_over(name, self._settlement)
 
-    async def _hand_over(self, name: str, found: Settlement) -> None:
+    async def hand_over(self, name: str, found: Settlement) -> None:
         owed, at, last = found.owed[name], 0, False
         while not last:
             envelopes = await self._fetch(owed[at : at + FLUSH_MESSAGES], found)

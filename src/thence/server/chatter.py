@@ -38,12 +38,12 @@ class ChatterAccounts:
     def __init__(self) -> None:
         """All have all of them."""
         self._loop = asyncio.get_running_loop()
-        self._missing: dict[str, tuple[float, float]] = {}
+        self.missing: dict[str, tuple[float, float]] = {}
         """How many points each lacked, and when, the one that spent something last behind all others."""
 
     def spend(self, whose: str, points: int) -> float:
         """Take points from an account; return how many are left. There may be less than none."""
-        now, accounts = self._loop.time(), self._missing
+        now, accounts = self._loop.time(), self.missing
         missing = self._lacks(whose, now) + points
         accounts.pop(whose, None)
         accounts[whose] = missing, now
@@ -52,7 +52,7 @@ class ChatterAccounts:
         return BURST_POINTS - missing
 
     def _lacks(self, whose: str, now: float) -> float:
-        missing, at = self._missing.get(whose, (0.0, now))
+        missing, at = self.missing.get(whose, (0.0, now))
         return max(0.0, missing - (now - at) * POINTS_PER_S)
 
 

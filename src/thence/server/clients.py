@@ -40,7 +40,7 @@ class NameSearches:
     def __init__(self, directory: Directory) -> None:
         """Look for names in ``directory``."""
         self._directory = directory
-        self._waiting: dict[str, dict[ClientConnection, None]] = {}
+        self.waiting: dict[str, dict[ClientConnection, None]] = {}
 
     def find(self, client: ClientConnection, name: str) -> None:
         """Tell a client as soon as there is one of this name."""
@@ -52,21 +52,21 @@ class NameSearches:
         if len(client.finding) >= MAX_FINDING:
             raise MalformedFrame(f"client {client.name!r} looks for more than {MAX_FINDING} others")
         client.finding[name] = None
-        self._waiting.setdefault(name, {})[client] = None
+        self.waiting.setdefault(name, {})[client] = None
 
     def found(self, name: str) -> None:
         """Tell all who look for a client of this name that there is one."""
-        for client in self._waiting.pop(name, ()):
+        for client in self.waiting.pop(name, ()):
             del client.finding[name]
             tell(client.connection, NameFound(name))
 
     def drop(self, client: ClientConnection) -> None:
         """Forget what a client looks for: it is gone."""
         for name in client.finding:
-            waiting = self._waiting[name]
+            waiting = self.waiting[name]
             del waiting[client]
             if not waiting:
-                del self._waiting[name]
+                del self.waiting[name]
 
 
 class ConnectedClients:

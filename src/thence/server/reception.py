@@ -46,7 +46,7 @@ class Reception:
         self._node = node
         self._clients = clients
         self._searches = searches
-        self._away: dict[str, float] = {}
+        self.away: dict[str, float] = {}
         """Temporary clients that are not connected, since when."""
         self._taking_back: dict[str, None] = {}
         """Names that we claim without a mailbox, and of which nobody could be told yet that they are free."""
@@ -54,13 +54,13 @@ class Reception:
     def start(self) -> None:
         """Find out who is away, and which names nobody has."""
         directory, now = self._node.directory, time.monotonic()
-        self._away = {name: now for name, mailbox in directory.state.mailboxes.items() if mailbox.temporary}
+        self.away = {name: now for name, mailbox in directory.state.mailboxes.items() if mailbox.temporary}
         self._taking_back = dict.fromkeys(directory.claims.without(directory.state.mailboxes))
 
     def tick(self) -> None:
         """Forget those who are away for too long; to be called now and then."""
         now = time.monotonic()
-        for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
+        for name in [name for name, since in self.away.items() if now - since > AWAY_S]:
             self.forget(name)
 
     # Coming.
@@ -88,7 +88,7 @@ class Reception:
         if hello.name in self._taking_back:
             hang_up(connection, Refused(f"{hello.name!r} is being removed from {self._node.name!r}: try again", later=True))
             return True
-        self._away.pop(hello.name, None)
+        self.away.pop(hello.name, None)
         if hello.name in self._node.directory.state.mailboxes:
             self._meet(client, hello)
             return True
@@ -156,7 +156,7 @@ class Reception:
             waiting = self._clients.here[name] = self.joining.pop(name)
             waiting.welcome()
         elif mailbox is not None and mailbox.temporary and name not in self._clients.here:
-            self._away[name] = time.monotonic()  # It has gone before it was let in.
+            self.away[name] = time.monotonic()  # It has gone before it was let in.
         self._searches.found(name)
 
     # Going.
@@ -172,16 +172,16 @@ class Reception:
                 self._node.directory.mailboxes.here.discard(client.name)
                 mailbox = self._node.directory.state.mailboxes.get(client.name)
                 if mailbox is not None and mailbox.temporary:
-                    self._away[client.name] = time.monotonic()
+                    self.away[client.name] = time.monotonic()
 
     def forget(self, name: str) -> None:
         """Give up a client's name, with all that waits for it."""
         try:
             if name in self._node.directory.state.mailboxes:
                 self._node.removal.remove(name, "leave")
-            self._away.pop(name, None)
+            self.away.pop(name, None)
         except Busy:
-            self._away[name] = LONG_AGO  # Tried again by the clock.
+            self.away[name] = LONG_AGO  # Tried again by the clock.
 
     def _take_back(self, name: str) -> None:
         """Tell all servers that a name is free which we claim without a mailbox: now, or when there is room for that."""

@@ -65,11 +65,9 @@ class Server:
         self._rounds: Rounds[Session] = Rounds(self.clients.is_here, lambda: bool(self.status.takes_nothing))
         self._agents = AgentAdmin(node, self.engine)
         self.reception = self._open_reception()
-        self._listener = Listener(
-            (node.name, node.topology.name), node.security, node.peers.callers.called, self.reception.called
-        )
-        self._listener.holder_of = lambda name: (node.homes.holder(name), self.reception.joining.get(name))
-        self._listener.limit = node.memory.limits.connections
+        self.listener = Listener((node.name, node.topology.name), node.security, node.peers.callers.called, self.reception.called)
+        self.listener.holder_of = lambda name: (node.homes.holder(name), self.reception.joining.get(name))
+        self.listener.limit = node.memory.limits.connections
         self._mailboxes = MailboxStall()
         node.hooks.on_answered = self.clients.answered
         node.hooks.on_messages = self._messages
@@ -119,7 +117,7 @@ class Server:
         address = listen or node.topology.addresses.get(node.name)
         if address is None:
             raise ConfigError(f"no address for {node.name!r}: the topology needs [servers.{node.name}] address, or give --listen")
-        self.status.address = await self._listener.open(address, peers=bool(node.peers.peers))
+        self.status.address = await self.listener.open(address, peers=bool(node.peers.peers))
         self.reception.start()
         node.start()
         self.revocation.review()
@@ -132,7 +130,7 @@ class Server:
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
         """Take nothing more, wait for what is on its way to peers that are there to be acknowledged, and stop."""
         self.status.stopping = True
-        await self._listener.close()
+        await self.listener.close()
         for client in list(self.clients.all):
             hang_up(client.connection, Refused(f"{self.node.name} is stopping", later=True))
         await self.engine.close()
@@ -215,7 +213,7 @@ class Server:
         """Let those go on who wait for memory; if that lasts, show out whoever holds most of it."""
         for client in self.clients.all:
             client.count_waiting()
-        self._listener.limit = self.node.memory.limits.connections
+        self.listener.limit = self.node.memory.limits.connections
         self.node.memory.pools.clients.look(now, self.clients.hungriest)
         self.node.memory.pools.peers.look(now, self.node.peers.hungriest)
 
@@ -229,8 +227,8 @@ class Server:
     @property
     def turned_away(self) -> int:
         """How many strangers were, since there were too many."""
-        return self._listener.turned_away
+        return self.listener.turned_away
 
     def complain(self, address: str, text: str) -> None:
         """Write into the log what somebody at an address did that it should not have; what comes to any port counts together."""
-        self._listener.complaints.say(address, text)
+        self.listener.complaints.say(address, text)

@@ -76,7 +76,7 @@ class Kernel:
     """Events that wait for their time, and the time of the latest one."""
 
     __slots__ = (
-        "_armed", "_bits", "_buckets", "_due", "_horizon", "_look_after", "_looked_at", "_max_events", "_running", "_timers",
+        "_armed", "_buckets", "_due", "_horizon", "_look_after", "_looked_at", "_max_events", "_running", "_timers", "bits",
         "events", "now",
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ class Kernel:
         self.now = 0  # nanoseconds; read it, never write it
         self.events = 0  # events run so far; brought up to date after each bucket
         self._max_events = max_events
-        self._bits = FIRST_WIDTH_BITS
+        self.bits = FIRST_WIDTH_BITS
         self._buckets = _Buckets()
         self._due: list[_Event] = []  # what the open bucket still holds, the latest first
         self._horizon = 0  # what is earlier than this belongs into the open bucket; without an open one it is now
@@ -104,7 +104,7 @@ class Kernel:
         """Call ``fn(arg)`` when ``delay_ns`` have passed."""
         time = self.now + delay_ns
         if time >= self._horizon:
-            self._buckets[time >> self._bits].append((-time, fn, arg))
+            self._buckets[time >> self.bits].append((-time, fn, arg))
         elif delay_ns >= 0:
             insort_left(self._due, (-time, fn, arg), key=_minus_time_of)
         else:
@@ -132,7 +132,7 @@ class Kernel:
         if timer not in self._armed:
             return False
         time, call = self._armed.pop(timer)
-        events = self._due if time < self._horizon else self._buckets[time >> self._bits]
+        events = self._due if time < self._horizon else self._buckets[time >> self.bits]
         for place in range(len(events) - 1, -1, -1):
             if events[place][2] is call:
                 del events[place]
@@ -183,7 +183,7 @@ class Kernel:
         while buckets.order:
             number = buckets.order[0]
             if buckets[number]:
-                return (number + 1) << self._bits <= until_ns or -max(map(_minus_time_of, buckets[number])) <= until_ns
+                return (number + 1) << self.bits <= until_ns or -max(map(_minus_time_of, buckets[number])) <= until_ns
             del buckets[heappop(buckets.order)]  # cancelling has emptied it
         return False
 
@@ -207,7 +207,7 @@ class Kernel:
         """Take the next bucket from among the others, and sort it; what is later than ``until_ns`` stays behind."""
         number = heappop(self._buckets.order)
         events = self._buckets.pop(number)
-        self._horizon = (number + 1) << self._bits
+        self._horizon = (number + 1) << self.bits
         if self._horizon > until_ns + 1:
             self._horizon = until_ns + 1
             later = [event for event in events if -event[0] > until_ns]
@@ -224,7 +224,7 @@ class Kernel:
         rest = self._due
         if rest:
             rest.reverse()
-            bucket = self._buckets[-rest[0][0] >> self._bits]
+            bucket = self._buckets[-rest[0][0] >> self.bits]
             bucket[:0] = rest
         self._due = []
         self._horizon = self.now
@@ -239,10 +239,10 @@ class Kernel:
         self._looked_at = self.events, self.now
         self._look_after = self.events + max(EVENTS_PER_SAMPLE, pending)
         bits = WIDEST_BITS if pending <= FEW_PENDING else (gap_ns * EVENTS_PER_BUCKET).bit_length()
-        if abs(bits - self._bits) <= 1:
+        if abs(bits - self.bits) <= 1:
             return
         waiting = list(self._buckets.values())
-        self._bits = bits
+        self.bits = bits
         self._buckets.clear()
         self._buckets.order.clear()
         for bucket in waiting:

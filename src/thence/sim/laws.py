@@ -171,17 +171,17 @@ class LogNormal(Law):
         return self.median_ns * _exp(self.sigma * self.sigma / 2)
 
 
-_LAWS: dict[str, type[Law]] = {law.name: law for law in (Constant, Uniform, Exponential, Pareto, LogNormal)}
+LAWS: dict[str, type[Law]] = {law.name: law for law in (Constant, Uniform, Exponential, Pareto, LogNormal)}
 
 
 def parse_law(text: str) -> Law:
     """The law that a text such as ``uniform:1ms..5ms`` or ``exponential:10ms,min=1ms`` stands for."""
     name, _, rest = text.strip().partition(":")
-    if name not in _LAWS:
-        close = get_close_matches(name.lower(), _LAWS, n=1)
-        hint = f"did you mean {_LAWS[close[0]].form}?" if close else f"use one of {', '.join(_LAWS)}, as in constant:2ms"
+    if name not in LAWS:
+        close = get_close_matches(name.lower(), LAWS, n=1)
+        hint = f"did you mean {LAWS[close[0]].form}?" if close else f"use one of {', '.join(LAWS)}, as in constant:2ms"
         raise ConfigError(f"{text!r} names no delay law: {hint}")
-    law = _LAWS[name]
+    law = LAWS[name]
     written, floored, minimum = rest.partition(",min=")
     try:
         return law(**_values(law, written), minimum_ns=parse_duration_ns(minimum) if floored else 0)

@@ -185,7 +185,7 @@ class Stage:
         self._world: World | None = None
         self.events: list[Event] = []
         self._recorder: Recorder | None = None
-        self._commands: dict[str, Callable[[list[str]], list[str]]] = {
+        self.commands: dict[str, Callable[[list[str]], list[str]]] = {
             "domain": self._domain,
             "link": self._link,
             "replicas": self._replicate,
@@ -204,9 +204,9 @@ class Stage:
     def do(self, command: str) -> str:
         """Carry out one command and return what is to be seen."""
         word, *arguments = command.split()
-        if word not in self._commands:
-            raise ConfigError(f"there is no command {word!r} (there are: {', '.join(self._commands)})")
-        return "\n".join(self._commands[word](arguments))
+        if word not in self.commands:
+            raise ConfigError(f"there is no command {word!r} (there are: {', '.join(self.commands)})")
+        return "\n".join(self.commands[word](arguments))
 
     @property
     def world(self) -> World:

@@ -246,14 +246,14 @@ async def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
             assert (await bob.receive()).body == b"waits"
             await ann.leave()
             await until(lambda: "ann" not in leaving.clients.here)
-            assert gone.name in leaving.reception._away
+            assert gone.name in leaving.reception.away
             monkeypatch.setattr(reception, "AWAY_S", 0.0)
             looked = leaving.node.security.look
             looks: list[None] = []
             monkeypatch.setattr(leaving.node.security, "look", lambda: looks.append(looked()))
             await until(lambda: len(looks) > 1)
             assert not leaving.stopped.done()
-            assert gone.name not in leaving.reception._away
+            assert gone.name not in leaving.reception.away
             assert (await bob.status())["change"]["phase"] == "left"
 
 

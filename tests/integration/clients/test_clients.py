@@ -14,7 +14,7 @@ import pytest
 import thence
 from tests.support.servers.running import addressed, assert_kept, flat, servers, started, until, url
 from tests.unit.cli import refusal
-from thence.cli.messages.listen import _forget
+from thence.cli.messages.listen import give_up_name
 from thence.client.client import Client
 from thence.errors import Refusal, UsageError
 from thence.node.directory import directory, subscriptions
@@ -321,7 +321,7 @@ async def test_who_has_its_mailbox_already_keeps_its_name_and_can_be_forgotten(m
                 await everyone.send("everyone", b"to myself")
         async with Client(url(topology, "s1"), "everyone") as everyone:
             assert (await everyone.receive()).body == b"to myself"
-        await _forget(lambda: Client(url(topology, "s1"), "everyone"))
+        await give_up_name(lambda: Client(url(topology, "s1"), "everyone"))
         await until(lambda: "everyone" not in mailboxes)
 
 

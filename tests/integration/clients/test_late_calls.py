@@ -48,7 +48,7 @@ async def test_the_first_call_of_a_dead_program_fences_nobody(known: bool, monke
         dead.close()
         async with thence.connect(url(topology, "s1"), "ann") as newer:
             heard: list[object] = []
-            (stranger,) = running["s1"]._listener._strangers
+            (stranger,) = running["s1"].listener.strangers
             introduced = stranger.on_frame
 
             def hear(connection: Connection, frame: memoryview) -> None:
@@ -57,7 +57,7 @@ async def test_the_first_call_of_a_dead_program_fences_nobody(known: bool, monke
 
             stranger.on_frame = hear
             proxy.set_mode(Mode.WELL)
-            await until(lambda: heard and not running["s1"]._listener._strangers)
+            await until(lambda: heard and not running["s1"].listener.strangers)
             await expect_goes_on(newer)
         await proxy.close()
 

@@ -34,7 +34,7 @@ def some_go_back(most: int, returned: returns.Returning) -> None:
     """Send back no more than so many batches in all."""
     while returned.state.orphans and returned.counts["returned"] < most:
         key, orphan = next(iter(returned.state.orphans.items()))
-        returned._send_next(key, orphan)
+        returned.send_next(key, orphan)
 
 
 @pytest.mark.parametrize("spilled", [False, True], ids=["memory", "files"])

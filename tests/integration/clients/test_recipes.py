@@ -221,7 +221,7 @@ async def test_replicas_survive_a_kill_of_a_server_and_go_on_where_their_files_e
         async with replica(where, "s1", tmp_path) as south:  # It was away, and has a file.
             await until(lambda: (south.get("a"), south.get("b")) == (["2"], ["3"]))
             # Messages that come again, as after a crash, change nothing.
-            south._apply(1, Put("again", "a", "0"))
+            south.apply(1, Put("again", "a", "0"))
             assert south.get("a") == ["2"]
 
 

@@ -16,7 +16,7 @@ import pytest
 import thence
 from tests.support.played import Played
 from tests.support.servers.running import PATIENCE_S, flat, run, servers, url
-from thence.cli.messages.send import Sending, _given, _send, lines
+from thence.cli.messages.send import Sending, bodies_of, lines, send_all
 from thence.client.client import Client
 from thence.client.parts import outbox
 from thence.errors import UsageError
@@ -43,11 +43,14 @@ def standard_input(file: TextIO) -> Iterator[None]:
 
 async def test_bytes_that_are_no_text_are_sent_as_they_are(tmp_path: Path) -> None:
     async with bob_and_all() as (bob, where):
-        assert await _send(lambda: thence.connect(where), "bob", _given([os.fsdecode(NOT_UTF_8)]), wait=False) == (1, None)
+        assert await send_all(lambda: thence.connect(where), "bob", bodies_of([os.fsdecode(NOT_UTF_8)]), wait=False) == (
+            1,
+            None,
+        )
         assert (await bob.receive(PATIENCE_S)).body == NOT_UTF_8
         (tmp_path / "lines").write_bytes(NOT_UTF_8 + b"\n\nand\r\nlast")
         with standard_input((tmp_path / "lines").open(encoding="utf-8")):
-            assert await _send(lambda: thence.connect(where), "bob", lines(), wait=False) == (4, None)
+            assert await send_all(lambda: thence.connect(where), "bob", lines(), wait=False) == (4, None)
         assert [(await bob.receive(PATIENCE_S)).body for _ in "1234"] == [NOT_UTF_8, b"", b"and", b"last"]
 
 
@@ -57,7 +60,7 @@ async def test_lines_are_sent_while_more_may_come() -> None:
     too_late.start()  # Otherwise a loop that is blocked would be so for ever.
     async with bob_and_all() as (bob, where):
         with standard_input(os.fdopen(reading, encoding="utf-8")):
-            sending = asyncio.create_task(_send(lambda: thence.connect(where), "bob", lines(), wait=False))
+            sending = asyncio.create_task(send_all(lambda: thence.connect(where), "bob", lines(), wait=False))
             for line in (b"first", b"second"):
                 await asyncio.sleep(0.1)
                 os.write(writing, line[:2])
@@ -73,13 +76,15 @@ async def test_whoever_types_is_told_at_once_that_a_line_was_refused() -> None:
     reading, writing = os.pipe()
     async with bob_and_all() as (bob, where):
         with standard_input(os.fdopen(reading, encoding="utf-8")):
-            sending = asyncio.create_task(_send(lambda: thence.connect(where), "carl", lines(), wait=False))
+            sending = asyncio.create_task(send_all(lambda: thence.connect(where), "carl", lines(), wait=False))
             os.write(writing, b"hello\n")
             accepted, error = await sending
             os.close(writing)
         assert accepted == 0
         assert "nobody is called 'carl'" in str(error)
-        accepted, error = await _send(lambda: thence.connect(where), "bob", _given(["a", "b" * 17_000_000, "c"]), wait=False)
+        accepted, error = await send_all(
+            lambda: thence.connect(where), "bob", bodies_of(["a", "b" * 17_000_000, "c"]), wait=False
+        )
         assert accepted == 1
         assert "MAX_MESSAGE_BYTES" in str(error)
         assert (await bob.receive(PATIENCE_S)).body == b"a"
@@ -134,9 +139,9 @@ async def test_messages_do_not_wait_for_each_other_but_for_room(to: str, monkeyp
     monkeypatch.setattr(outbox, "MAX_UNACCEPTED", 100)
     slow = Slow()
     async with asyncio.timeout(PATIENCE_S):
-        assert await Sending(slow, to).send(_given(["line"] * 1_000)) == (1_000, None)
+        assert await Sending(slow, to).send(bodies_of(["line"] * 1_000)) == (1_000, None)
     assert slow.most == 100
     slow = Slow(refused=(3, 4, 9))
-    accepted, error = await Sending(slow, to).send(_given(["line"] * 9))
+    accepted, error = await Sending(slow, to).send(bodies_of(["line"] * 9))
     assert accepted == 6
     assert str(error) == "not 3"

@@ -40,11 +40,11 @@ async def test_a_run_that_is_given_up_ends_the_faults_that_are_under_way(tmp_pat
         return True
 
     crashes = Crashes(Options(seed=1, mean_pause_s=0.001, small=True), tmp_path)
-    crashes._first, crashes._kinds = [], (Fault("that lasts", 1, last),)
+    crashes.first_kinds, crashes.kinds = [], (Fault("that lasts", 1, last),)
     crashes.fabric.wrong += ["broken"] * MAX_WRONG
     asyncio.get_running_loop().call_later(0.1, crashes.fabric.wrong.append, "broken")
     with pytest.raises(TimeoutError, match="given up"):
-        await crashes._spoil()
+        await crashes.spoil()
     assert ended
 
 

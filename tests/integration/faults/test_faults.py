@@ -465,7 +465,7 @@ async def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.Monk
         host, _, port = topology.addresses["s1"].rpartition(":")
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
         await until(lambda: running["s1"].turned_away == 3)
-        await until(lambda: not running["s1"]._listener._strangers)
+        await until(lambda: not running["s1"].listener.strangers)
         for reader, writer in silent:
             with suppress(ConnectionResetError):  # That is the same, less politely.
                 assert await reader.read() == b"", "nobody said a word to them"
@@ -483,7 +483,7 @@ async def test_whoever_was_found_is_not_looked_for_any_more(monkeypatch: pytest.
 
         async def look_for(name: str) -> None:
             looking = asyncio.create_task(ann.known(name))
-            await until(lambda: name in running["s1"].searches._waiting)
+            await until(lambda: name in running["s1"].searches.waiting)
             async with thence.connect(url(topology, "s1"), name):
                 await looking
 

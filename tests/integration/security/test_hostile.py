@@ -18,7 +18,7 @@ import thence
 from examples.bank import Account
 from tests.support.campaigns.attacks import EVIL_HOST
 from tests.support.campaigns.hostile import FEWEST_MESSAGES, QUICK_RATE, Options, replay, run_once
-from tests.support.servers.running import PATIENCE_S, addressed, flat, servers, started, until, url
+from tests.support.servers.running import PATIENCE_S, abandon, addressed, flat, servers, started, until, url
 from tests.support.servers.scraping import ask
 from tests.support.servers.securing import Speaker, certificates, framed, recording
 from tests.support.servers.server_processes import kill_processes, memory_of, start_process
@@ -162,9 +162,9 @@ async def test_a_crowd_that_says_nothing_keeps_nobody_out(
             await Speaker.call(topology.addresses["s1"], local=f"127.0.0.{place}") for place in (66, 67, 68) for _ in range(150)
         ]
         await until(lambda: running["s1"].turned_away >= 450 - listener.MAX_STRANGERS)
-        assert len(running["s1"]._listener._strangers) <= listener.MAX_STRANGERS
+        assert len(running["s1"].listener.strangers) <= listener.MAX_STRANGERS
         await assert_served(topology)
-        assert len(running["s1"]._listener._strangers) >= listener.MAX_STRANGERS - 1, "the crowd is still there"
+        assert len(running["s1"].listener.strangers) >= listener.MAX_STRANGERS - 1, "the crowd is still there"
         for one in crowd:
             one.close()
     assert complained(caplog, r"shown out: .*MAX_STRANGERS_PER_PLACE \(128\)", EVIL_HOST)
@@ -181,7 +181,7 @@ async def test_a_crowd_that_fills_a_small_server_keeps_nobody_out(
         crowd = [await Speaker.call(topology.addresses["s1"], local=EVIL_HOST) for _ in range(60)]
         await until(lambda: running["s1"].turned_away >= 40)
         await assert_served(topology)
-        assert len(running["s1"]._listener._open) <= 20
+        assert len(running["s1"].listener.connections) <= 20
         for one in crowd:
             one.close()
     assert complained(caplog, "shown out: it has not introduced itself, and MAX_CONNECTIONS, .* allow 20", EVIL_HOST)
@@ -265,10 +265,10 @@ async def test_nobody_keeps_more_for_a_stranger_than_one_hello(length: int, capl
             assert await stranger.ended()
             assert complained(caplog, f"a stranger: a frame of {length} bytes; the limit here is {MAX_HELLO_BYTES}")
         else:
-            await until(lambda: running["s1"]._listener._strangers)
-            (connection,) = running["s1"]._listener._strangers
-            await until(lambda: connection._buffer.filled == HEADER.size + length - 1)
-            assert len(connection._buffer.view) == HEADER.size + MAX_HELLO_BYTES
+            await until(lambda: running["s1"].listener.strangers)
+            (connection,) = running["s1"].listener.strangers
+            await until(lambda: connection.buffer.filled == HEADER.size + length - 1)
+            assert len(connection.buffer.view) == HEADER.size + MAX_HELLO_BYTES
         stranger.close()
         await assert_served(topology)
 
@@ -423,7 +423,7 @@ async def test_what_comes_meanwhile_is_not_taken_for_done_with_the_message_in_ha
         assert (await ann.request("echo", b"meanwhile")).body == b"meanwhile"
         await asyncio.sleep(0.1)  # For whoever would acknowledge it.
         assert running["s1"].node.directory.state.mailboxes["ann"].acknowledged == 0
-        await ann._hang_up()
+        await abandon(ann)
         async with thence.connect(url(topology, "s1"), "ann") as again:
             assert (await again.receive()).body == b"in hand"
 
@@ -484,7 +484,7 @@ async def test_topics_that_nobody_follows_are_not_remembered() -> None:
             await mallory.room()
             mallory.post(["mallory"], b"")
             await mallory.publish(f"topic {number}", b"")
-        assert not running["s1"].node.directory.routes._by_topic
+        assert not running["s1"].node.directory.routes.by_topic
 
 
 # --- servers ---------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ async def test_those_who_sent_many_frames_have_their_turns_and_others_theirs(mon
     async with servers(topology) as running:
         crowd = [await enter(topology.addresses["s1"], f"m{at}") for at in range(many)]
         for client in list(running["s1"].clients.all):
-            heard = client._frame
+            heard = client.connection.on_frame
 
             def noted(connection: Any, frame: memoryview, heard: Any = heard, name: str = client.name) -> None:
                 turns.append(name)

@@ -219,16 +219,16 @@ async def test_what_a_captured_server_that_has_the_verifier_learns_from_a_login(
         """Log in at s1 with what was taken."""
         said, asked, proof = taken[0]
         binding = binding_of(shown_by(server_side(tls["s2"])))
-        text = tokens._said(said, asked, binding)
-        key = tokens._combined(proof.proof, tokens._mac(verifier.stored[:32], text))
+        text = tokens.proven_text(said, asked, binding)
+        key = tokens.combined(proof.proof, tokens.mac(verifier.stored[:32], text))
         eve = await Speaker.call(topology.addresses["s1"], client_side(tls["s2"]), HOST)
         hello = ClientHello(PROTOCOL, "", entry="ops", nonce=new_nonce(), bound=True)
         eve.say(hello)
         challenge = await eve.hear()
         assert isinstance(challenge, Challenge)
-        text = tokens._said(hello, challenge, binding_of(shown_by(server_side(tls["s1"]))))
-        made = tokens._combined(key, tokens._mac(verifier.stored[:32], text))
-        eve.say(Proof(made, tokens._mac(verifier.answering, b"ticket" + text), proof.signature))
+        text = tokens.proven_text(hello, challenge, binding_of(shown_by(server_side(tls["s1"]))))
+        made = tokens.combined(key, tokens.mac(verifier.stored[:32], text))
+        eve.say(Proof(made, tokens.mac(verifier.answering, b"ticket" + text), proof.signature))
         answer = await eve.hear()
         eve.close()
         return answer

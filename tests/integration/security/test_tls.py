@@ -162,7 +162,7 @@ async def test_a_half_made_connection_is_bounded_too(monkeypatch: pytest.MonkeyP
     try:
         silent = [await Speaker.call(topology.addresses["s1"]) for _ in range(20)]
         await until(lambda: server.turned_away == 15)
-        assert len(server._listener._strangers) == 5
+        assert len(server.listener.strangers) == 5
         async with thence.connect(secure_url(topology, "s1"), "ann", authority=files["s1"].authority) as ann:
             await ann.send("ann", b"in")
             assert (await ann.receive()).body == b"in"
@@ -170,8 +170,8 @@ async def test_a_half_made_connection_is_bounded_too(monkeypatch: pytest.MonkeyP
             one.close()
     finally:
         await server.stop(drain_s=0)
-    assert not server._listener._strangers
-    assert not server._listener._open
+    assert not server.listener.strangers
+    assert not server.listener.connections
 
 
 # --- rotation --------------------------------------------------------------------------------------------------------

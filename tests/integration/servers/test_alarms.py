@@ -273,7 +273,7 @@ async def a_message_waits_for_one_that_does_not_come(given: Given) -> None:
             assert [(await bob.receive()).body for _ in range(2)] == [b"here", b"first"]
             await bob.send(thence.EVERYONE, b"then")
             await until(running["s3"].node.member.attachment.waiting)
-            running["s3"].node.driver.clock._offset += 61 * 10**9  # A minute later.
+            running["s3"].node.driver.clock.offset_ns += 61 * 10**9  # A minute later.
             await given.prometheus.until_fired(running["s3"], "ThenceLongWait")
             proxy.set_mode(Mode.WELL)
             await until(lambda: not running["s3"].node.member.attachment.waiting())
@@ -299,7 +299,7 @@ async def a_message_waits_at_a_link_for_one_that_crosses_elsewhere(given: Given)
             for _ in range(4):  # The pairs carry in turn, and the first one cannot.
                 await ann.send(thence.EVERYONE, b"")
             await until(running["c1"].node.member.attachment.waiting)
-            running["c1"].node.driver.clock._offset += 61 * 10**9  # A minute later.
+            running["c1"].node.driver.clock.offset_ns += 61 * 10**9  # A minute later.
             await given.prometheus.until_fired(running["c1"], "ThenceLongWait")
             status = running["c1"].status.report()
             assert 61 <= status["oldest_wait_seconds"] < 600

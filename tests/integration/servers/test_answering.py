@@ -88,7 +88,7 @@ async def test_what_somebody_can_make_it_keep_is_bounded(
         reader, writer = await asyncio.open_connection(host, int(port))
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         writer.close()
-        await until(lambda: not answerer._open and not answerer._asking)
+        await until(lambda: not answerer.connections and not answerer.asking)
         answerer.close()
     said = [record.getMessage() for record in caplog.records]
     for why in ("request header fields too large: the limit is 8192 bytes", "request timeout: no request within 0.3 s"):
@@ -110,7 +110,7 @@ async def test_a_crowd_that_asks_for_nothing_keeps_nobody_out(
             await asyncio.open_connection(host, int(port), local_addr=(EVIL_HOST, 0))
             for _ in range(2 * observe_http.MAX_CONNECTIONS)
         ]
-        await until(lambda: len(answerer._open) == observe_http.MAX_CONNECTIONS)
+        await until(lambda: len(answerer.connections) == observe_http.MAX_CONNECTIONS)
         assert (await ask(address, "/healthz"))[::2] == (200, "ok\n")
         assert (await crowd[0][0].read()) == b"", "the oldest of them has made room"
         slow_writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
@@ -139,7 +139,7 @@ async def test_who_asks_without_end_shares_looks_and_hears_what_is_then(monkeypa
         first = asyncio.create_task(ask(address, "/metrics"))
         await until(lambda: looks)
         others = [asyncio.create_task(ask(address, "/metrics")) for _ in range(20)]
-        await until(lambda: len(answerer._asking) == 21)
+        await until(lambda: len(answerer.asking) == 21)
         assert (await ask(address, "/healthz"))[::2] == (200, "ok\n")
         looks[0].set_result("before\n")
         assert (await first)[2] == "before\n"

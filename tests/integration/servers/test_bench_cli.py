@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.servers.running import flat, fleet, servers, url
 from tests.unit.cli import refusal, run
-from thence.cli.messages.bench import _measure, percentile
+from thence.cli.messages.bench import measure, percentile
 from thence.client.client import connect
 from thence.client.message import MAX_MESSAGE_BYTES
 from thence.errors import UsageError
@@ -39,7 +39,7 @@ async def test_what_cannot_be_sent_is_not_waited_for() -> None:
     async with servers(topology):
         where = url(topology, "s1")
         with pytest.raises(UsageError, match="MAX_MESSAGE_BYTES"):
-            await _measure(connect, (where, where), MAX_MESSAGE_BYTES + 1, 10, 1, lambda *_: None)
+            await measure(connect, (where, where), MAX_MESSAGE_BYTES + 1, 10, 1, lambda *_: None)
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (25, 1), (50, 2), (51, 3), (99, 4), (100, 4)])

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 import thence
-from tests.support.servers.running import PATIENCE_S, flat, servers, until, url
+from tests.support.servers.running import PATIENCE_S, abandon, flat, servers, until, url
 from tests.support.servers.securing import EVERYTHING, Access, certificates, secure_url
 from tests.unit.cli import Ran
 from tests.unit.cli import run as run_cli
@@ -51,8 +51,7 @@ async def stalled(
                 await ann.send("bob", b"letter")
             await until(lambda: running["s1"].node.directory.closings.closed == {"bob": "s1"})
             yield running, ann
-            ann._link.temporary = False
-            await ann._hang_up()
+            await abandon(ann)
 
 
 @pytest.mark.parametrize("stored", [True, False])

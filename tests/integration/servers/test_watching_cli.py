@@ -79,14 +79,14 @@ def test_rates_are_differences() -> None:
 
     before = top.Look(10.0, {"s1": said(100, 10), "s3": "away"})
     now = top.Look(12.0, {"s1": said(400, 30), "s3": said(1, 1, "connection lost")})
-    rows = [list(map(str, top._server_row(name, before, now))) for name in now.said]
+    rows = [list(map(str, top.server_row(name, before, now))) for name in now.said]
     assert rows[0][:5] == ["s1", "well", "10 s", "150", "0"]
     assert rows[1][3] == "-", "the look before knows nothing of it"
-    links = [list(map(str, row)) for row in top._link_rows(before, now)]
+    links = [list(map(str, row)) for row in top.link_rows(before, now)]
     assert links == [["s1", "s2", "connected", "10", "10,000", "7", "700"], ["s3", "s2", "down", "-", "-", "7", "700"]]
     assert list(top.troubles(now)) == ["s3 to s2: connection lost"]
     again = top.Look(13.0, {"s1": said(5, 1)})
-    assert top._server_row("s1", now, again)[3] == "-", "it was started again"
+    assert top.server_row("s1", now, again)[3] == "-", "it was started again"
 
 
 # --- completion --------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _in_two_entries(self: Intake, submits: list[Submit], record: Written, then: 
     if not submits:
         self.driver.write([record], then)
         return
-    self._submitted.extend([None] * len(submits))
+    self.submitted.extend([None] * len(submits))
     self.driver.step(SubmitAll(tuple(submits)), (), lambda: self.driver.write([record], then))
 
 

@@ -207,7 +207,7 @@ def test_every_name_is_shown_as_it_is(plot: plots.Plot) -> None:
 def test_what_is_missing_names_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the page needs them; the terminal and the import do not."""
     monkeypatch.setattr(texts, "find_spec", lambda name: None if name == package else name)
-    page_module._environment.cache_clear()
+    page_module.environment.cache_clear()
     with pytest.raises(ConfigError, match=rf"reports and studies need {package}: pip install 'thence\[report\]'"):
         page(made(["a", "b"], ["d"]))
     show(made(["a", "b"], ["d"]), None, Console(file=io.StringIO()))

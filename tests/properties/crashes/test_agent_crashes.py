@@ -106,7 +106,7 @@ def test_many_crashes_in_random_traffic_change_nothing(seed: int, crash_at: set[
 
 
 def _submit_alone(intake: Intake, submit: Submit) -> None:
-    intake._submitted.append(None)
+    intake.submitted.append(None)
     intake.driver.step(submit)
 
 

@@ -115,7 +115,7 @@ def test_the_short_way_is_gone_when_two_talk() -> None:
     fabric = Fabric(within_ns=5 * MS, short=True)
     gone = []
     for member in fabric.members.values():
-        for part, method in ((member._submitter, "submit"), (member._receiver, "arrived")):
+        for part, method in ((member.submitter, "submit"), (member.receiver, "arrived")):
             setattr(part, method, lambda *_: gone.append("long"))
     for _ in range(5):
         fabric.act("submit", "A", ("B",))

@@ -116,6 +116,6 @@ def test_an_entry_of_a_routing_table_weighs_what_the_study_says() -> None:
             routes.path(names[-1], target)
 
     weighed = weight(make)
-    entries = sum(len(table) for table in routes._tables.values())
+    entries = sum(len(table) for table in routes.tables.values())
     assert entries > 50 * len(topology.domains)
     assert weighed / entries == pytest.approx(PARAMETERS["route_entry_bytes"], rel=0.3)

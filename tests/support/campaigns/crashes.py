@@ -39,8 +39,8 @@ class Crashes:
     def __init__(self, options: Options, folder: Path) -> None:
         self.fabric = Fabric(options, folder)
         self._healing_s = 0.0
-        self._kinds: tuple[Fault, ...] = (*FAULTS, *(CLIENT_FAULTS if options.kill_clients else ()))
-        self._first = self.fabric.chance.sample(self._kinds, len(self._kinds))
+        self.kinds: tuple[Fault, ...] = (*FAULTS, *(CLIENT_FAULTS if options.kill_clients else ()))
+        self.first_kinds = self.fabric.chance.sample(self.kinds, len(self.kinds))
 
     async def run(self) -> Outcome:
         """Start, spoil, heal, judge and stop."""
@@ -48,7 +48,7 @@ class Crashes:
         fabric, counts = self.fabric, Counter[str]()
         try:
             await fabric.start()
-            await self._spoil()
+            await self.spoil()
             began_to_heal = time.monotonic()
             await self._heal()
             self._healing_s = time.monotonic() - began_to_heal
@@ -67,11 +67,11 @@ class Crashes:
         fabric.faults["bits flipped"] = sum(proxy.bits_flipped for proxy in fabric.proxies)
         for disk in fabric.disks.values():
             fabric.faults["syncs that lied"] += disk.counts["syncs that lied"]
-        never = [kind.name for kind in self._kinds if not fabric.faults[kind.name]]
+        never = [kind.name for kind in self.kinds if not fabric.faults[kind.name]]
         seconds = time.monotonic() - began
         return Outcome(counts, +fabric.faults, fabric.wrong, fabric.folder, seconds, self._healing_s, never)
 
-    async def _spoil(self) -> None:
+    async def spoil(self) -> None:
         fabric, options = self.fabric, self.fabric.options
         fabric.set_phase("traffic")
         deadline = time.monotonic() + options.fault_s
@@ -93,17 +93,17 @@ class Crashes:
             await asyncio.gather(*faults, return_exceptions=True)
 
     def _missing(self) -> list[Fault]:
-        return [kind for kind in self._kinds if not self.fabric.faults[kind.name]]
+        return [kind for kind in self.kinds if not self.fabric.faults[kind.name]]
 
     def _next(self) -> Fault:
         """Choose a fault: the first ones are all different, so that a short run has each of them."""
         chance = self.fabric.chance
-        if self._first:
-            return self._first.pop()
+        if self.first_kinds:
+            return self.first_kinds.pop()
         missing = self._missing()
         if missing and chance.random() < 0.5:
             return chance.choice(missing)
-        (kind,) = chance.choices(self._kinds, [kind.weight for kind in self._kinds])
+        (kind,) = chance.choices(self.kinds, [kind.weight for kind in self.kinds])
         return kind
 
     async def _make(self, fault: Fault) -> None:

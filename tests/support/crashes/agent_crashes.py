@@ -221,13 +221,12 @@ class Bank:
         dead, self.dead = sorted(self.dead), set()  # On the way some may crash again.
         for name in dead:
             engine = self.engines.pop(name)
-            gone = engine._node
+            gone = self.nodes[name]
             gone.driver.commits.closed = True
             await engine.close()
             while gone.driver.commits.task is not None:  # noqa: ASYNC110  It ends, since the store does nothing any more.
                 await asyncio.sleep(0)
-            if gone.driver._wake is not None:
-                gone.driver._wake.cancel()
+            gone.driver.stop_waking()
             gone.driver.store.close()
             self._start(name)
         self._connect()
@@ -238,18 +237,16 @@ class Bank:
 
     def _rests(self, name: str) -> bool:
         node, engine = self.nodes[name], self.engines[name]
-        busy = engine._pump is not None or engine._ready or engine._parked or any(r.scheduled for r in engine._running.values())
         unreacted = any(node.directory.state.mailboxes[agent].position > kept.done for agent, kept in node.ledger.agents.items())
         committed = node.driver.commits.task is None and node.driver.store.durable == node.driver.store.appended
-        return committed and not busy and not unreacted and not any(node.member.attachment.queued().values())
+        return committed and engine.idle and not unreacted and not any(node.member.attachment.queued().values())
 
     # The end.
 
     async def close(self) -> None:
         for name, node in self.nodes.items():
             await self.engines[name].close()
-            if node.driver._wake is not None:
-                node.driver._wake.cancel()
+            node.driver.stop_waking()
             node.driver.commits.closed = True
             node.driver.store.close()
 

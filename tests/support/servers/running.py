@@ -125,6 +125,11 @@ def assert_kept(trace: Path, *, sends: int = 1) -> list[Event]:
     return events
 
 
+async def abandon(client: Any) -> None:
+    """Leave as a program does that fails: at once, and nothing is waited for."""
+    await client.__aexit__(RuntimeError, RuntimeError("the program failed"), None)
+
+
 async def posted(topology: Any, server: str, to: str, count: int, name: str = "writer", body: bytes = b"x" * 100) -> None:
     """Send messages, each in a batch of its own, and do not wait longer than there is room."""
     with suppress(TimeoutError):

@@ -106,7 +106,7 @@ class Home:
             await asyncio.sleep(0)
 
     def busy(self) -> bool:
-        working = any(running.scheduled for running in self.engine._running.values())
+        working = any(running.scheduled for running in self.engine.running.values())
         return working or self.node.driver.commits.task is not None
 
     def state(self, name: str) -> list[str]:
@@ -462,7 +462,7 @@ async def test_nobody_is_written_to_who_is_not_known_and_nothing_is_sent_outside
         assert "nobody is called 'nobody'" in dead.error
         one.send("ann", "a")
         await one.rest()
-        agent = one.engine._running["ann"].agent
+        agent = one.engine.running["ann"].agent
         assert agent is not None
         with pytest.raises(UsageError, match="only while it reacts"):
             await agent.send("till", b"")

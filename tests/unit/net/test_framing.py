@@ -196,7 +196,7 @@ async def test_a_connection_that_ended_when_all_was_out_is_left_alone(monkeypatc
 async def test_a_header_alone_makes_nobody_keep_room_for_its_frame(wire: Wire) -> None:
     wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     wire.receive(head(MAX_CLIENT_FRAME_BYTES, 0))
-    assert len(wire.connection._buffer.view) == READ_BYTES
+    assert len(wire.connection.buffer.view) == READ_BYTES
 
 
 async def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests(wire: Wire) -> None:
@@ -206,16 +206,16 @@ async def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests
     connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     for at in range(0, len(frame) - 1, 50_000):
         wire.receive(frame[at : min(at + 50_000, len(frame) - 1)])
-        assert len(connection._buffer.view) <= max(READ_BYTES, 2 * connection._buffer.filled)
+        assert len(connection.buffer.view) <= max(READ_BYTES, 2 * connection.buffer.filled)
     connection.rest()
-    assert len(connection._buffer.view) >= connection._buffer.filled == len(frame) - 1, "what has come is kept"
+    assert len(connection.buffer.view) >= connection.buffer.filled == len(frame) - 1, "what has come is kept"
     wire.receive(frame[-1:])
     assert wire.frames == [payload]
     connection.rest()
     wire.receive(framed(b"x"))
     assert wire.frames[1:] == [b"x"]
     connection.rest()
-    assert len(connection._buffer.view) == READ_BYTES
+    assert len(connection.buffer.view) == READ_BYTES
     wire.receive(frame)
     assert wire.frames[2:] == [payload]
 
@@ -223,9 +223,9 @@ async def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests
 async def test_a_connection_that_has_ended_keeps_no_room(wire: Wire) -> None:
     wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     wire.receive(framed(bytes(1_000_000))[:-1])
-    assert len(wire.connection._buffer.view) > 1_000_000
+    assert len(wire.connection.buffer.view) > 1_000_000
     wire.connection.connection_lost(None)
-    assert len(wire.connection._buffer.view) == READ_BYTES
+    assert len(wire.connection.buffer.view) == READ_BYTES
 
 
 async def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> None:
@@ -257,7 +257,7 @@ async def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> Non
     connection.connection_lost(None)
     connection.resume("the end")
     await asyncio.sleep(0)
-    assert len(connection._buffer.view) == READ_BYTES
+    assert len(connection.buffer.view) == READ_BYTES
 
 
 async def test_a_client_whose_frames_take_long_has_a_slice_of_time_and_then_others_theirs(

@@ -192,9 +192,9 @@ async def test_a_node_works_within_its_budget_and_without_one_as_ever(tmp_path: 
 
 
 def _crowded(node: Node) -> str:
-    node.directory._joining = dict.fromkeys(map(str, range(node.memory.limits.clients)))
+    node.directory.joining = dict.fromkeys(map(str, range(node.memory.limits.clients)))
     objection = node.directory.objection("one more")
-    node.directory._joining = {}
+    node.directory.joining = {}
     return objection
 
 

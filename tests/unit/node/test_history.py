@@ -95,8 +95,8 @@ def starts(folder: Path, count: int, *, parts: int = 3) -> None:
     """Start a server so often, and let it send a message for each part."""
     for _ in range(count):
         told = TraceHistory(folder, "s1", TOPOLOGY)
-        told.resume(told._written, None)
-        for number in range(told._written + 1, told._written + parts + 1):
+        told.resume(told.events_written, None)
+        for number in range(told.events_written + 1, told.events_written + parts + 1):
             send(told, 0, number)
             told.release(0)
             told.flush()
@@ -119,7 +119,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_start_opens_one_part_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts(tmp_path, 4)
     found = opened(monkeypatch)
-    assert TraceHistory(tmp_path, "s1", TOPOLOGY)._written == 12
+    assert TraceHistory(tmp_path, "s1", TOPOLOGY).events_written == 12
     assert found == ["start=s1.0003/part-00002.parquet"]
     starts(tmp_path, 1)
     assert numbers(tmp_path) == list(range(1, 16))
@@ -161,7 +161,7 @@ def test_parts_are_counted_beyond_five_digits(tmp_path: Path) -> None:
     starts(tmp_path, 1)
     for old, new in ((2, 100_000), (1, 99_999)):
         (tmp_path / "start=s1.0000" / f"part-{old:05d}.parquet").rename(tmp_path / "start=s1.0000" / f"part-{new:05d}.parquet")
-    assert TraceHistory(tmp_path, "s1", TOPOLOGY)._written == 3
+    assert TraceHistory(tmp_path, "s1", TOPOLOGY).events_written == 3
 
 
 def test_a_newest_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_texts_of_others_are_not_kept() -> None:
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(copied["_places"]) == MAX_PLACES
+    assert len(copied["places"]) == MAX_PLACES
     assert kept < 1024 * 1024
 
 
@@ -129,7 +129,7 @@ def test_a_flood_from_everywhere_is_bounded_too(caplog: pytest.LogCaptureFixture
     for place in range(10 * MAX_PLACES):
         complaints.say(f"10.{place // 65536}.{place // 256 % 256}.{place % 256}:1", "again")
     assert len(caplog.records) == ALL_BURST_LINES
-    assert len(complaints._places) == MAX_PLACES
+    assert len(complaints.places) == MAX_PLACES
 
 
 def test_nobody_writes_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

@@ -130,7 +130,7 @@ def test_a_connection_with_many_questions_is_not_read_until_few_wait(monkeypatch
     assert is_paused(connection)
     while is_paused(connection):
         asked.loop.run(asked.loop.now + 0.01)
-    assert len(asker._waiting) == MAX_QUESTIONS // 2 - 1
+    assert len(asker.waiting) == MAX_QUESTIONS // 2 - 1
 
 
 def test_the_next_answer_is_made_when_the_one_before_is_out_and_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:

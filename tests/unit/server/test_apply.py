@@ -38,5 +38,5 @@ def test_who_refuses_to_give_or_to_be_given_is_named_once() -> None:
         applying = TopologyChange(OLD, NEW, Access(), told.append, ("b",))
         applying.callers = cast("Any", Refusing(action))
         for _ in range(3):
-            asyncio.run(applying._hand_over("a", owed))
+            asyncio.run(applying.hand_over("a", owed))
         assert told == ["a refused: the disk is full"]

@@ -82,4 +82,4 @@ async def test_accounts_are_kept_until_all_points_are_back_and_no_more_than_so_m
     assert played.accounts.spend("a", 0) == BURST_POINTS, "the oldest was forgotten"
     played.now = BURST_POINTS / POINTS_PER_S
     assert played.accounts.spend("e", 1) == BURST_POINTS - 1
-    assert list(played.accounts._missing) == ["e"]
+    assert list(played.accounts.missing) == ["e"]

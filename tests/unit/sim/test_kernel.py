@@ -276,7 +276,7 @@ def test_the_width_follows_the_run(delay_ns: int, *, narrower: bool) -> None:
         if left:
             kernel.post(delay_ns, again, left - 1)
         if left == 10:
-            widths.append(kernel._bits)
+            widths.append(kernel.bits)
 
     for start in range(200):
         kernel.post(start * delay_ns // 200, again, 50)
@@ -294,4 +294,4 @@ def test_few_events_stand_in_one_bucket() -> None:
 
     kernel.post(0, again, 3 * kernels.EVENTS_PER_SAMPLE)
     kernel.run()
-    assert kernel._bits == kernels.WIDEST_BITS
+    assert kernel.bits == kernels.WIDEST_BITS

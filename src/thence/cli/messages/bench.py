@@ -73,7 +73,7 @@ def command(
         raise ConfigError(f"--size {size}: must be from 0 to {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)")
     with console.bars() as tell:
         connected = partial(connect, token=token, authority=authority)
-        figures = event_loop.run(_measure(connected, (url, to or url), size, count, round_trips, tell))
+        figures = event_loop.run(measure(connected, (url, to or url), size, count, round_trips, tell))
     if json:
         console.say_object(msgspec.to_builtins(figures))
     else:
@@ -93,7 +93,7 @@ def _show(figures: Figures) -> None:
     console.out.print(console.table(("client to client", console.plain(where)), rows))
 
 
-async def _measure(
+async def measure(
     connected: Callable[[str], Client], urls: tuple[str, str], size: int, count: int, round_trips: int, tell: Tell
 ) -> Figures:
     async with connected(urls[0]) as sender, connected(urls[1]) as receiver:

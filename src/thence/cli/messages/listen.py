@@ -52,7 +52,7 @@ def command(
         if not name:
             raise UsageError("--forget needs --name")
         # Not by ``connect``: it may be one that could not be chosen today.
-        event_loop.run(_forget(partial(Client, url, name, token=token, authority=authority)))
+        event_loop.run(give_up_name(partial(Client, url, name, token=token, authority=authority)))
         return
     connected = partial(connect, url, name if name is None else checked_name(name), token=token, authority=authority)
     complete = event_loop.run(_listen(connected, topic or [], count, timeout, json))
@@ -60,7 +60,7 @@ def command(
         raise typer.Exit(1)
 
 
-async def _forget(connected: Callable[[], Client]) -> None:
+async def give_up_name(connected: Callable[[], Client]) -> None:
     async with connected() as client:
         await client.leave()
     console.err.print(console.plain(f"{client.name} is forgotten"))
@@ -73,7 +73,7 @@ async def _listen(
         for topic in topics:
             await client.subscribe(topic)
         console.err.print(console.plain(f"listening as {client.name} at {client.server}"))
-        watch = asyncio.create_task(_tell_of_trouble(client))
+        watch = asyncio.create_task(tell_of_trouble(client))
         try:
             return await _print_all(client, count, within, json)
         finally:
@@ -87,12 +87,12 @@ async def _print_all(client: Client, count: int | None, within: float | None, js
             message = await client.receive(within)
         except TimeoutError:
             return count is None
-        _print(message, json)
+        print_message(message, json)
         printed += 1
     return True
 
 
-async def _tell_of_trouble(client: Client) -> None:
+async def tell_of_trouble(client: Client) -> None:
     """Say when the connection is lost, and when it is there again."""
     lost = False
     while True:
@@ -104,7 +104,7 @@ async def _tell_of_trouble(client: Client) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _print(message: Message, json: bool) -> None:
+def print_message(message: Message, json: bool) -> None:
     try:
         line = _line(message, _readable(message), json)
     except (RecursionError, ValueError):  # JSON has limits of its own: nesting, and numbers that are none.

@@ -47,7 +47,7 @@ def command(
     Example: thence send thence://127.0.0.1:7401 bob "hello"
     """
     connected = partial(connect, url, name if name is None else checked_name(name), token=token, authority=authority)
-    sent = event_loop.run(_send(connected, to, _given(body) if body else lines(), wait=wait))
+    sent = event_loop.run(send_all(connected, to, bodies_of(body) if body else lines(), wait=wait))
     if sent.accepted or sent.error is None:
         console.err.print(f"{console.count(sent.accepted, 'message')} accepted")
     if sent.error is not None:
@@ -61,7 +61,7 @@ class SendResult(NamedTuple):
     error: UsageError | None
 
 
-async def _send(connected: Callable[[], Client], to: str, bodies: AsyncIterator[bytes], *, wait: bool) -> SendResult:
+async def send_all(connected: Callable[[], Client], to: str, bodies: AsyncIterator[bytes], *, wait: bool) -> SendResult:
     if os.fsencode(to).decode(errors="replace") != to:
         raise UsageError(f"{to!r} is no text, so it names nobody")
     async with connected() as client:
@@ -135,7 +135,7 @@ def _ended(line: bytes) -> bytes:
     return line.removesuffix(b"\r")
 
 
-async def _given(words: Sequence[str]) -> AsyncIterator[bytes]:
+async def bodies_of(words: Sequence[str]) -> AsyncIterator[bytes]:
     """Give what is on the command line."""
     for word in words:
         yield os.fsencode(word).rstrip(b"\n")

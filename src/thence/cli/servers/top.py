@@ -141,9 +141,9 @@ def frame(topology: Topology, before: Look, now: Look, wrong: Sequence[str]) -> 
                 "held",
                 "commit",
             ),
-            [_server_row(name, before, now) for name in now.said],
+            [server_row(name, before, now) for name in now.said],
         ),
-        console.table(("from", "to", "state", "frames/s", "bytes/s", "queued", "bytes queued"), _link_rows(before, now)),
+        console.table(("from", "to", "state", "frames/s", "bytes/s", "queued", "bytes queued"), link_rows(before, now)),
     ]
     shown += [Text(console.plain(line), style="red") for line in wrong[:MAX_TROUBLES]]
     if len(wrong) > MAX_TROUBLES:
@@ -151,7 +151,7 @@ def frame(topology: Topology, before: Look, now: Look, wrong: Sequence[str]) -> 
     return shown
 
 
-def _server_row(name: str, before: Look, now: Look) -> Sequence[object]:
+def server_row(name: str, before: Look, now: Look) -> Sequence[object]:
     said = now.said[name]
     if isinstance(said, str):
         return (name, "away", *["-"] * 10)
@@ -182,7 +182,7 @@ def _per_second(more: int, before: Look, now: Look) -> str:
     return f"{more / (now.at - before.at):,.0f}" if more >= 0 and now.at > before.at else "-"
 
 
-def _link_rows(before: Look, now: Look) -> list[Sequence[object]]:
+def link_rows(before: Look, now: Look) -> list[Sequence[object]]:
     rows: list[Sequence[object]] = []
     for name, said in now.said.items():
         if isinstance(said, str):

@@ -32,7 +32,7 @@ STOP_WITHIN_S = 20.0
 RESERVED_PORTS = 200
 """How many ports that were given to servers are kept from others, the last ones: each costs an open file."""
 
-_reserved: deque[socket.socket] = deque()
+reserved_sockets: deque[socket.socket] = deque()
 
 
 def command(
@@ -122,7 +122,7 @@ def free_addresses(count: int) -> list[str]:
     for one in sockets:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
-    _reserved.extend(sockets)
+    reserved_sockets.extend(sockets)
     _release_ports(RESERVED_PORTS)
     return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
@@ -130,8 +130,8 @@ def free_addresses(count: int) -> list[str]:
 @atexit.register
 def _release_ports(kept: int = 0) -> None:
     """Keep only the last so many ports from others."""
-    while len(_reserved) > kept:
-        _reserved.popleft().close()
+    while len(reserved_sockets) > kept:
+        reserved_sockets.popleft().close()
 
 
 class Fleet:

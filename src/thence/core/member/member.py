@@ -80,9 +80,9 @@ class Member:
         self.spill = SpillWays(here)
         self.survivor = Survivor(here, view, retained)
         self.reconfigurer = Reconfigurer(here, log, forwarder, self.survivor, view, retained)
-        self._submitter = Submitter(here, log, self.admission, forwarder, view, retained)
-        self._receiver = Receiver(here, log, self.admission, forwarder, view, retained)
-        self._recovery = Recovery(here, log, forwarder, self._receiver, self._submitter, self.reconfigurer, view, retained)
+        self.submitter = Submitter(here, log, self.admission, forwarder, view, retained)
+        self.receiver = Receiver(here, log, self.admission, forwarder, view, retained)
+        self._recovery = Recovery(here, log, forwarder, self.receiver, self.submitter, self.reconfigurer, view, retained)
         self._fast_path = FastPath(here, log, forwarder, view)
 
     @property
@@ -96,11 +96,11 @@ class Member:
         if isinstance(step_input, Arrived):  # First what comes most often.
             self._started, self._restoring = True, False
             fast = self._fast_path.arrived(step_input, now) if self.attachment.simple else None
-            return fast or self._receiver.arrived(step_input, now)
+            return fast or self.receiver.arrived(step_input, now)
         if isinstance(step_input, Submit):
             self._started, self._restoring = True, False
             fast = self._fast_path.submit(step_input, now) if self.attachment.simple else None
-            return fast or self._submitter.submit(step_input, now)
+            return fast or self.submitter.submit(step_input, now)
         if isinstance(step_input, Restored | Repeated):
             return self._recover(step_input, now)
         self._started = True
@@ -116,7 +116,7 @@ class Member:
 
     def _seldom(self, step_input: SubmitAll | Connected | Suspicion | Timer | ViewInput, now: int) -> Ready:
         if isinstance(step_input, SubmitAll):
-            return self._submitter.submit(step_input, now)
+            return self.submitter.submit(step_input, now)
         if isinstance(step_input, Connected):
             self.attachment.connected(step_input.peer)
         elif isinstance(step_input, Suspicion):

@@ -74,8 +74,8 @@ class Recovery:
     _attachment: Attachment
     _log: DeliveryLog
     _forwarder: Forwarder
-    _receiver: Receiver
-    _submitter: Submitter
+    receiver: Receiver
+    submitter: Submitter
     _reconfigurer: Reconfigurer
     _view: View
     _retained: Retention | None
@@ -152,14 +152,14 @@ class Recovery:
     def _follow(self, record: Record) -> tuple[tuple[Envelope, ...], Deliverable]:
         places = self._attachment.places
         if isinstance(record, Submitted):
-            return self._submitter.send_or_wait(record.envelope)
+            return self.submitter.send_or_wait(record.envelope)
         if isinstance(record, Changed | Owed):
             return self._reconfigurer.follow(record)
         if isinstance(record, Received):
             if record.frame.bodiless:
                 raise MalformedFrame(f"a frame from {record.peer!r} without its body")
             incoming = Incoming(record.peer, record.number, record.frame, record.to)
-            return (), self._receiver.take(places[record.domain], incoming, record.at, stored=True)
+            return (), self.receiver.take(places[record.domain], incoming, record.at, stored=True)
         if isinstance(record, Skipped):
             places[record.domain].transport.skip(record.peer, record.number)
         return (), []

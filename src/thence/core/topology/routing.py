@@ -46,7 +46,7 @@ class Routes:
     def __init__(self, topology: Topology) -> None:
         """Prepare; the tables are filled in as they are asked for."""
         self.topology = topology
-        self._tables: dict[tuple[frozenset[str], str], dict[str, tuple[int, _Step | None]]] = {}
+        self.tables: dict[tuple[frozenset[str], str], dict[str, tuple[int, _Step | None]]] = {}
         self._usable: dict[str, frozenset[str]] = {}
         self._limited = {name for name, domain in topology.domains.items() if domain.only_from is not None}
         self._restricted = bool(self._limited) or any(link.only_from is not None for link in topology.links.values())
@@ -260,7 +260,7 @@ class Routes:
 
     def _table(self, links: frozenset[str], goal: str) -> dict[str, tuple[int, _Step | None]]:
         """Return, for every domain, how far ``goal`` is and the first step there."""
-        table = self._tables.get((links, goal))
+        table = self.tables.get((links, goal))
         if table is None:
             table = {goal: (0, None)}
             queue = [goal]
@@ -270,7 +270,7 @@ class Routes:
                     if other not in table and (link is None or link in links) and self._is_open(other, links):
                         table[other] = (distance, _Step(domain, relay, link))
                         queue.append(other)
-            self._tables[links, goal] = table
+            self.tables[links, goal] = table
         return table
 
     def _find_joints(self) -> dict[str, list[tuple[str, str | None, str | None]]]:

@@ -74,29 +74,29 @@ class Token(NamedTuple):
 
     def verifier(self) -> Verifier:
         """Return what the server is to keep."""
-        return Verifier(hashlib.sha256(self._proving).digest(), _mac(self.secret, b"thence server"))
+        return Verifier(hashlib.sha256(self._proving).digest(), mac(self.secret, b"thence server"))
 
     def signed_verifier(self) -> Verifier:
         """Return what the server is to keep of a token that signs."""
-        return Verifier(public_key(self.secret), _mac(self.secret, b"thence server"), signed=True)
+        return Verifier(public_key(self.secret), mac(self.secret, b"thence server"), signed=True)
 
     @property
     def _proving(self) -> bytes:
-        return _mac(self.secret, b"thence client")
+        return mac(self.secret, b"thence client")
 
     def prove(self, hello: ClientHello, challenge: Challenge, binding: bytes = b"") -> bytes:
         """Return the proof that the server asks for; ``binding`` is that of the channel, nothing without TLS."""
-        return _combined(self._proving, _mac(self.verifier().stored, _said(hello, challenge, binding)))
+        return combined(self._proving, mac(self.verifier().stored, proven_text(hello, challenge, binding)))
 
     def signed(self, hello: ClientHello, challenge: Challenge, binding: bytes = b"") -> Proof:
         """Return the proof with a signature."""
-        said = _said(hello, challenge, binding)
-        ticket = _mac(self.verifier().answering, _TICKET + said)
+        said = proven_text(hello, challenge, binding)
+        ticket = mac(self.verifier().answering, _TICKET + said)
         return Proof(self.prove(hello, challenge, binding), ticket, sign(self.secret, said))
 
     def is_answer(self, hello: ClientHello, challenge: Challenge, answer: bytes, binding: bytes = b"") -> bool:
         """Say whether whoever answered has the verifier of this token."""
-        return hmac.compare_digest(_mac(self.verifier().answering, _said(hello, challenge, binding)), answer)
+        return hmac.compare_digest(mac(self.verifier().answering, proven_text(hello, challenge, binding)), answer)
 
 
 def new_token(entry: str) -> Token:
@@ -140,21 +140,21 @@ def parse_verifier(text: str, where: str) -> Verifier:
 def is_proof(verifier: Verifier, hello: ClientHello, challenge: Challenge, said: Proof, binding: bytes = b"") -> bool:
     """Say whether whoever wrote the proof has the token of this verifier."""
     if verifier.signed:
-        text = _said(hello, challenge, binding)
-        ticket = _mac(verifier.answering, _TICKET + text)
+        text = proven_text(hello, challenge, binding)
+        ticket = mac(verifier.answering, _TICKET + text)
         return hmac.compare_digest(ticket, said.ticket) and is_signature(verifier.stored, text, said.signature)
     if len(said.proof) != _DIGEST_BYTES:
         return False
-    proving = _combined(said.proof, _mac(verifier.stored, _said(hello, challenge, binding)))
+    proving = combined(said.proof, mac(verifier.stored, proven_text(hello, challenge, binding)))
     return hmac.compare_digest(hashlib.sha256(proving).digest(), verifier.stored)
 
 
 def answer(verifier: Verifier, hello: ClientHello, challenge: Challenge, binding: bytes = b"") -> bytes:
     """Return the proof that the server owes the client."""
-    return _mac(verifier.answering, _said(hello, challenge, binding))
+    return mac(verifier.answering, proven_text(hello, challenge, binding))
 
 
-def _said(hello: ClientHello, challenge: Challenge, binding: bytes) -> bytes:
+def proven_text(hello: ClientHello, challenge: Challenge, binding: bytes) -> bytes:
     """Return everything that was said, so that a proof holds for nothing else.
 
     One by one, and not the structs as they are: a later version may add fields to these that an older one does not know.
@@ -166,11 +166,11 @@ def _said(hello: ClientHello, challenge: Challenge, binding: bytes) -> bytes:
     return msgspec.msgpack.encode(("thence bound token", *client, *server, binding))
 
 
-def _mac(key: bytes, text: bytes) -> bytes:
+def mac(key: bytes, text: bytes) -> bytes:
     return hmac.digest(key, text, "sha256")
 
 
-def _combined(first: bytes, second: bytes) -> bytes:
+def combined(first: bytes, second: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(first, second, strict=True))
 
 

@@ -116,7 +116,7 @@ class Directory:
         self._embedded = embedded
         self._most_clients, self._most_subscriptions, self._most_topics_bytes = 2**62, 2**62, MAX_TOPICS_BYTES
         """Limits that a budget makes smaller (``limit``)."""
-        self._joining: dict[str, None] = {}
+        self.joining: dict[str, None] = {}
         """Names of clients of ours that the notice is under way of."""
         self.subscriptions = self._subscribed()
         self.routes = TopicRoutes(self.claims, self.subscriptions, None if embedded else server)
@@ -141,8 +141,8 @@ class Directory:
 
     def objection(self, client: str) -> str:
         """Say why no client of this name may come in, if so; one that is known always may."""
-        count = len(self.state.mailboxes) + len(self._joining)
-        if client in self.state.mailboxes or client in self._joining or count < (most := min(MAX_CLIENTS, self._most_clients)):
+        count = len(self.state.mailboxes) + len(self.joining)
+        if client in self.state.mailboxes or client in self.joining or count < (most := min(MAX_CLIENTS, self._most_clients)):
             return ""
         return f"{self.server!r} has {count} clients; MAX_CLIENTS is {most}: connect to another server"
 
@@ -152,14 +152,14 @@ class Directory:
         self.check(notice)
         # Counted before it goes out: what is only in memory comes back at once.
         if isinstance(notice, Joined):
-            self._joining[notice.client] = None
+            self.joining[notice.client] = None
         elif isinstance(notice, Follows) and notice.wanted:
             self.subscriptions.asks(notice.client, notice.topic)
         try:
             yield
         except UsageError:
             if isinstance(notice, Joined):
-                self._joining.pop(notice.client, None)
+                self.joining.pop(notice.client, None)
             elif isinstance(notice, Follows):
                 self.subscriptions.asks_no_longer(notice.client, notice.topic)
             raise
@@ -234,7 +234,7 @@ class Directory:
             return DirectoryChange()
         change = DirectoryChange(joined=notice.client)
         if notice.server == self.server:
-            self._joining.pop(notice.client, None)
+            self.joining.pop(notice.client, None)
         if claims[0] == self.server == notice.server:
             if notice.client not in self.state.mailboxes:
                 self.state.mailboxes[notice.client] = Mailbox(notice.temporary, since=number, id=notice.mailbox_id)

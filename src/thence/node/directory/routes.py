@@ -19,7 +19,7 @@ class TopicRoutes:
         self._claims = claims
         self._silent = silent
         self._leaving: frozenset[str] = frozenset()
-        self._by_topic: dict[str, tuple[str, ...]] = {}
+        self.by_topic: dict[str, tuple[str, ...]] = {}
 
     def of(self, batch: Batch) -> tuple[str, ...] | None:
         """Return the servers that a batch must go to (None: all; empty: nobody wants it)."""
@@ -35,13 +35,13 @@ class TopicRoutes:
         return tuple(sorted({self._home_of(client) for client in batch.to}))
 
     def _of_topic(self, topic: str) -> tuple[str, ...]:
-        servers = self._by_topic.get(topic)
+        servers = self.by_topic.get(topic)
         if servers is None:
             followers, all_topics = self.subscriptions.followers_of(topic), self.subscriptions.followers_of(EVERYTHING)
             homes = {self._claims.home(client) for client in (*followers, *all_topics)} - {None, *self._leaving}
             servers = tuple(sorted(home for home in homes if home is not None))
             if followers:  # Otherwise not remembered: there is no end of topics that nobody follows.
-                self._by_topic[topic] = servers
+                self.by_topic[topic] = servers
         return servers
 
     def _home_of(self, client: str) -> str:
@@ -60,13 +60,13 @@ class TopicRoutes:
 
     def forget(self) -> None:
         """Anybody may be elsewhere."""
-        self._by_topic = {}
+        self.by_topic = {}
 
     def forget_topic(self, topic: str) -> None:
         """Others follow a topic from here on."""
-        self._by_topic.pop(topic, None)
+        self.by_topic.pop(topic, None)
 
     def forget_client(self, client: str) -> None:
         """A client has come, gone, or is elsewhere: what it follows goes another way."""
         for topic in self.subscriptions.topics_of(client):
-            self._by_topic.pop(topic, None)
+            self.by_topic.pop(topic, None)

@@ -52,8 +52,8 @@ class Subscriptions:
         """
         self._server = server
         self._is_ours = is_ours
-        self._followers = followers
-        self._topics: dict[str, dict[str, None]] = {}
+        self.followers = followers
+        self.topics: dict[str, dict[str, None]] = {}
         """What each client follows."""
         self.most = MAX_SUBSCRIPTIONS
         """How many there may be, if that is less than ``MAX_SUBSCRIPTIONS``."""
@@ -61,25 +61,25 @@ class Subscriptions:
         """How many subscriptions clients of ours have."""
         self.total = 0
         """How many clients of all servers have."""
-        self._asking: dict[tuple[str, str], None] = {}
+        self.asking: dict[tuple[str, str], None] = {}
         """Clients of ours and topics, of which the notice is under way."""
-        self._asking_each: dict[str, int] = {}
+        self.asking_each: dict[str, int] = {}
         """How many of these each client has."""
         self.announced = Announced(MAX_TOPICS_BYTES, TOPIC_BYTES)
         self._announced_by: dict[str, str] = {}
         """The servers of clients of others that follow something."""
         for topic, clients in followers.items():
             for client in clients:
-                self._topics.setdefault(client, {})[topic] = None
+                self.topics.setdefault(client, {})[topic] = None
                 self._weigh(client, topic, home(client))
-        self.count = sum([len(topics) for client, topics in self._topics.items() if is_ours(client)])
+        self.count = sum([len(topics) for client, topics in self.topics.items() if is_ours(client)])
         self.total = sum(map(len, followers.values()))
 
     # What there is.
 
     def followers_of(self, topic: str) -> Collection[str]:
         """Return who follows a topic."""
-        return self._followers.get(topic, _NOTHING)
+        return self.followers.get(topic, _NOTHING)
 
     def follows(self, client: str, topic: str) -> bool:
         """Return whether a client follows a topic."""
@@ -87,7 +87,7 @@ class Subscriptions:
 
     def topics_of(self, client: str) -> Collection[str]:
         """Return what a client follows."""
-        return self._topics.get(client, _NOTHING)
+        return self.topics.get(client, _NOTHING)
 
     # What comes to pass.
 
@@ -100,8 +100,8 @@ class Subscriptions:
             client, topic = server, EVERYTHING
             if client in self.followers_of(topic):
                 return False
-        self._followers.setdefault(topic, {})[client] = None
-        self._topics.setdefault(client, {})[topic] = None
+        self.followers.setdefault(topic, {})[client] = None
+        self.topics.setdefault(client, {})[topic] = None
         self._weigh(client, topic, server)
         self.count += self._is_ours(client)
         self.total += 1
@@ -113,17 +113,17 @@ class Subscriptions:
 
     def unfollow(self, client: str, topic: str) -> None:
         """It does no longer."""
-        followers = self._followers.get(topic, {})
+        followers = self.followers.get(topic, {})
         if followers.pop(client, 1) is not None:
             return
         if not followers:
-            del self._followers[topic]
-        topics = self._topics[client]
+            del self.followers[topic]
+        topics = self.topics[client]
         del topics[topic]
         if client in self._announced_by:
             self.announced.drop(self._announced_by[client], topic)
         if not topics:
-            del self._topics[client]
+            del self.topics[client]
             self._announced_by.pop(client, None)
         self.count -= self._is_ours(client)
         self.total -= 1
@@ -149,10 +149,10 @@ class Subscriptions:
         """Refuse as ``UsageError`` what would be one too many."""
         if self.known(client, topic):
             return
-        count = len(self.topics_of(client)) + self._asking_each.get(client, 0)
+        count = len(self.topics_of(client)) + self.asking_each.get(client, 0)
         if count >= MAX_SUBSCRIPTIONS_EACH:
             raise UsageError(f"{client!r} follows {count} topics; MAX_SUBSCRIPTIONS_EACH is {MAX_SUBSCRIPTIONS_EACH}")
-        count = self.count + len(self._asking)
+        count = self.count + len(self.asking)
         if count >= (most := min(MAX_SUBSCRIPTIONS, self.most)):
             raise UsageError(
                 f"clients of {self._server!r} follow topics {count} times; MAX_SUBSCRIPTIONS is {most}: "
@@ -161,17 +161,17 @@ class Subscriptions:
 
     def known(self, client: str, topic: str) -> bool:
         """Whether a client follows a topic, or the notice of it is under way."""
-        return (client, topic) in self._asking or self.follows(client, topic)
+        return (client, topic) in self.asking or self.follows(client, topic)
 
     def asks(self, client: str, topic: str) -> None:
         """The notice that it follows a topic is under way."""
         if not self.known(client, topic):
-            self._asking[client, topic] = None
-            self._asking_each[client] = self._asking_each.get(client, 0) + 1
+            self.asking[client, topic] = None
+            self.asking_each[client] = self.asking_each.get(client, 0) + 1
 
     def asks_no_longer(self, client: str, topic: str) -> None:
         """It has come back, or never went out."""
-        if self._asking.pop((client, topic), 1) is None:
-            self._asking_each[client] -= 1
-            if not self._asking_each[client]:
-                del self._asking_each[client]
+        if self.asking.pop((client, topic), 1) is None:
+            self.asking_each[client] -= 1
+            if not self.asking_each[client]:
+                del self.asking_each[client]

@@ -77,11 +77,11 @@ class Clock:
 
     def __init__(self) -> None:
         """Start with the time of the system."""
-        self._offset = time.time_ns() - time.monotonic_ns()
+        self.offset_ns = time.time_ns() - time.monotonic_ns()
 
     def now(self) -> int:
         """Return the time."""
-        return time.monotonic_ns() + self._offset
+        return time.monotonic_ns() + self.offset_ns
 
 
 class Driver:
@@ -247,5 +247,9 @@ class Driver:
     async def close(self) -> None:
         """Make durable what was taken, and stop."""
         await self.commits.close()
+        self.stop_waking()
+
+    def stop_waking(self) -> None:
+        """Step no more for want of time."""
         if self._wake is not None:
             self._wake.cancel()

@@ -47,7 +47,7 @@ class Intake:
         self._history = history
         self._epochs = epochs
         self._hooks = hooks
-        self._submitted: deque[tuple[str, int, int, int] | None] = deque()
+        self.submitted: deque[tuple[str, int, int, int] | None] = deque()
         """Of each message that is submitted and not accepted: client, number of its last message, how many, and how many bytes it
         takes in mailboxes here; None: a notice."""
         self._accepted: dict[str, int] = {}
@@ -89,12 +89,12 @@ class Intake:
         if not submits:
             self.driver.write([record], then)
             return
-        self._submitted.extend([None] * len(submits))
+        self.submitted.extend([None] * len(submits))
         try:
             self.driver.step(SubmitAll(tuple(submits)), (record,), then)
         except UsageError:
             for _ in submits:
-                self._submitted.pop()
+                self.submitted.pop()
             raise
 
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
@@ -117,12 +117,12 @@ class Intake:
             before = self._directory.mailboxes.sent(submitted[0], submitted[1])
             if spans is not None:
                 spans.accepting(body)
-        self._submitted.append(submitted)
+        self.submitted.append(submitted)
         try:
             self.driver.step(Submit(servers, written, notice))
         except UsageError:
             self._refused_some = True
-            self._submitted.pop()
+            self.submitted.pop()
             if submitted is not None:
                 self._directory.mailboxes.arrived(room)
                 self._directory.mailboxes.unsend(submitted[0], before)
@@ -165,7 +165,7 @@ class Intake:
 
     def accepted(self, envelope: Envelope) -> None:
         """A message of ours is durable: tell its client, now or when others have it, too."""
-        submitted = self._submitted.popleft()
+        submitted = self.submitted.popleft()
         if submitted is not None:
             client, upto, messages, room = submitted
             self._directory.mailboxes.arrived(room)

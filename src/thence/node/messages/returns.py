@@ -142,7 +142,7 @@ class Returning:
             if not key:
                 return
             try:
-                self._send_next(key, self.state.orphans[key])
+                self.send_next(key, self.state.orphans[key])
             except Busy:
                 return  # Tried again by the clock.
             except StorageError as error:
@@ -150,7 +150,7 @@ class Returning:
                 return
         self._soon()
 
-    def _send_next(self, key: str, orphan: Orphan) -> None:
+    def send_next(self, key: str, orphan: Orphan) -> None:
         directory, mailbox = self._directory, orphan.mailbox
         if full := self._intake.full or directory.mailboxes.why_full:
             raise Busy(f"{directory.server!r} takes nothing now: {full}")

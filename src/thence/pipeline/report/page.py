@@ -47,11 +47,11 @@ def page(tables: Tables, audit: AuditResult | None = None, title: str = "Report 
 
 def rendered(template: str, **values: Any) -> str:
     """Return a template of ``templates`` with its values filled in."""
-    return str(_environment().get_template(template).render(values))
+    return str(environment().get_template(template).render(values))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     needed("jinja2")
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup

@@ -97,7 +97,7 @@ def _of_lines(piece: Piece) -> Iterator[pa.RecordBatch]:
     given, complaints = dict(piece.partition), Complaints()
     events: list[Event] = []
     with Path(piece.path).open("rb") as file:
-        for at, line in _lines(file, piece):
+        for at, line in lines_of(file, piece):
             try:
                 events.append(decode_line(line, given))
             except TraceError as error:
@@ -110,7 +110,7 @@ def _of_lines(piece: Piece) -> Iterator[pa.RecordBatch]:
         yield to_batch(events)
 
 
-def _lines(file: BinaryIO, piece: Piece) -> Iterator[tuple[int, bytes]]:
+def lines_of(file: BinaryIO, piece: Piece) -> Iterator[tuple[int, bytes]]:
     """The lines that begin in this stretch of the file, with where they begin."""
     at = piece.start
     if at:

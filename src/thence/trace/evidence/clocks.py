@@ -33,7 +33,7 @@ class Clocks:
     def __init__(self, history: History, undelivered: list[tuple[int, int]]) -> None:
         self._history = history
         self._known: list[Clock] = [np.zeros(len(history.sent_by), np.int32) for _ in history.names]
-        self._of_send: dict[int, Clock] = {}
+        self.known_at_send: dict[int, Clock] = {}
         self._awaited = _count_awaited(history, undelivered)
         self._last_send = [NOBODY] * len(history.names)
         for process, sent in zip(history.sender_process, history.sent_by, strict=True):
@@ -41,13 +41,13 @@ class Clocks:
 
     def of_send(self, message: int) -> Clock:
         """Return how many messages of each sender were sent causally before this one."""
-        return self._of_send[message]
+        return self.known_at_send[message]
 
     def send(self, process: int, message: int) -> None:
         """A process sends."""
         before = self._known[process]
         if self._awaited[message]:
-            self._of_send[message] = before
+            self.known_at_send[message] = before
         after = before.copy()
         after[self._history.sender_of[message]] += 1
         self._known[process] = after
@@ -59,7 +59,7 @@ class Clocks:
         sender, rank = self._history.sender_of[message], self._history.rank_of[message]
         known = self._known[process]
         if known[sender] <= rank:
-            known = np.maximum(known, self._of_send[message])
+            known = np.maximum(known, self.known_at_send[message])
             known[sender] = rank + 1
             self._known[process] = known
 
@@ -67,7 +67,7 @@ class Clocks:
         """One delivery of a message has been dealt with; forget its clock after the last."""
         self._awaited[message] -= 1
         if not self._awaited[message]:
-            self._of_send.pop(message, None)
+            self.known_at_send.pop(message, None)
 
 
 def _count_awaited(history: History, undelivered: list[tuple[int, int]]) -> list[int]:

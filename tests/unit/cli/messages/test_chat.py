@@ -49,6 +49,6 @@ def test_what_came_too_early_is_marked() -> None:
         for number in order:
             talk.sees("cyd", text(number))
     _, table = frame(good, bad)
-    left, right = ([str(cell) for cell in column._cells] for column in table.columns)  # type: ignore[union-attr]
+    left, right = ([str(cell) for cell in column.cells] for column in table.columns)  # type: ignore[union-attr]
     assert left == [" 1 ada: Shall we meet at ten?", " 2 bob to 1: Ten is too early for me."]
     assert right == [" 2 bob to 1: Ten is too early for me.  << before its question", " 1 ada: Shall we meet at ten?"]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from thence.cli.messages import listen
-from thence.cli.messages.listen import _print, _tell_of_trouble
+from thence.cli.messages.listen import print_message, tell_of_trouble
 from thence.client.message import Message, nobody
 from thence.net.protocol import BatchItem, encode_value
 
@@ -35,9 +35,9 @@ def message(value: Any) -> Message:
     ],
 )
 def test_a_body_is_printed_as_it_was_sent(value: Any, shown: str, as_json: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _print(message(value), json=True)
+    print_message(message(value), json=True)
     assert capsys.readouterr().out == f'{{"sender": "ann", "topic": null, "headers": {{}}, "body": {as_json}}}\n'
-    _print(message(value), json=False)
+    print_message(message(value), json=False)
     assert capsys.readouterr().out == f"ann: {shown}\n"
 
 
@@ -46,14 +46,14 @@ def test_a_body_is_printed_as_it_was_sent(value: Any, shown: str, as_json: str, 
 def test_a_body_however_deep_is_printed_in_some_way(depth: int, json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """It ended the command at every start, since the message came again each time."""
     body = b"\x91" * depth + b"\xc0"
-    _print(Message(nobody, 1, "mallory", None, BatchItem(body, coded=True), body), json=json)
+    print_message(Message(nobody, 1, "mallory", None, BatchItem(body, coded=True), body), json=json)
     assert "mallory" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": -float("inf")}])
 def test_a_line_is_json_whatever_the_numbers_are(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Python writes NaN and Infinity, which no other reader of JSON takes."""
-    _print(message(value), json=True)
+    print_message(message(value), json=True)
     printed = msgspec.json.decode(capsys.readouterr().out)
     assert printed["sender"] == "ann"
     assert isinstance(printed["body"], str)
@@ -75,6 +75,6 @@ async def test_a_connection_that_is_lost_and_found_is_told_once(
 
     monkeypatch.setattr(listen, "LOOK_EVERY_S", 0)
     with pytest.raises(asyncio.CancelledError):
-        await _tell_of_trouble(Looked())  # type: ignore[arg-type]
+        await tell_of_trouble(Looked())  # type: ignore[arg-type]
     told = capsys.readouterr().err.splitlines()
     assert told == ["the connection is lost (connection refused); trying again", "connected again, to s1"]

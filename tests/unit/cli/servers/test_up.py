@@ -34,7 +34,7 @@ def test_a_port_is_kept_for_its_server_and_from_all_others(monkeypatch: pytest.M
     with socket.create_server((host, int(port))), socket.create_connection((host, int(port))):
         pass
     assert len(set(free_addresses(3))) == 3
-    assert len(up._reserved) == 3
+    assert len(up.reserved_sockets) == 3
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # Of the connection above something is left.
         other.bind((host, int(port)))

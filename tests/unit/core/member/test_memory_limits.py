@@ -84,7 +84,7 @@ def test_copies_to_repeat_follow_the_options(monkeypatch: pytest.MonkeyPatch) ->
     nearest = 'name = "f"\n[domains.d]\nmembers = ["a", "b", "c"]\nordering = "vector"\n'
     nearest += 'confirmation = {scheme = "distributed", retransmission = "nearest"}\n'
     member = Member("a", parse(nearest), MemberOptions(max_copies_bytes=7))
-    assert member.attachment.domains["d"].transport.copies._copies.limit_bytes == 7  # type: ignore[attr-defined]
+    assert member.attachment.domains["d"].transport.copies.held.limit_bytes == 7  # type: ignore[attr-defined]
 
 
 def refused_by(member: Member, sender: Member, messages: int) -> tuple[int, str]:

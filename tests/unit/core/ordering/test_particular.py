@@ -11,7 +11,7 @@ from thence.core.ordering import make_ordering
 from thence.core.ordering.flood import FloodStamp
 from thence.core.ordering.grouped import GroupedGlobal, GroupedLocal, GroupedRequest
 from thence.core.ordering.matrix import Matrix
-from thence.core.ordering.matrix_clock import FULL_MATRIX_LIMIT, FullMatrix, MatrixStamp
+from thence.core.ordering.matrix_clock import FULL_MATRIX_LIMIT, FullMatrix, MatrixStamp, MatrixState
 from thence.core.ordering.sequenced import SequencedOrder, SequencedRequest
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, FrameRefused, MalformedFrame, StrangerFrame, UsageError
@@ -95,7 +95,8 @@ def test_options_that_cannot_be_are_refused(name: str, options: dict[str, Any], 
 def test_a_full_matrix_says_when_it_cannot_count_further() -> None:
     ordering = Matrix("A", NAMES, {"stamps": "full"})
     assert isinstance(ordering.clock, FullMatrix)
-    ordering.clock._matrix[0, 1] = FULL_MATRIX_LIMIT
+    counts = [0, FULL_MATRIX_LIMIT, *[0] * (len(NAMES) ** 2 - 2)]
+    ordering.clock.load(MatrixState([0] * len(NAMES), None, b"".join(count.to_bytes(4, "little") for count in counts)))
     before = ordering.snapshot()
     with pytest.raises(UsageError, match="updates"):
         ordering.send(MESSAGE, ("B", "C"))

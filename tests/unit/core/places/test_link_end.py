@@ -135,7 +135,7 @@ def test_what_waits_is_weighed_too(monkeypatch: pytest.MonkeyPatch) -> None:
             again.accept("a1", Frame(LinkTransfer(4), message(4)), 0)
         assert again.accept("a1", Frame(LinkTransfer(1), message(1)), 0).pass_on == [message(1), message(2), message(3)]
         again.accept("b2", Frame(LinkCarried(5), message(5)), 0)
-        assert again._early_bytes == weight_of(message(5))
+        assert again.early == (1, weight_of(message(5)))
 
 
 def test_waiting_is_bounded_and_what_is_next_always_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -393,7 +393,7 @@ def test_there_are_so_many_subscriptions(limit: str, most: int, monkeypatch: pyt
         told(one, Left("ann", "s1"))
         told(one, Left("bob", "s1"))
         kept = one.subscriptions
-        assert (kept.topics_of("ann"), kept.count, kept._asking, kept._asking_each) == ({}, 0, {}, {})
+        assert (kept.topics_of("ann"), kept.count, kept.asking, kept.asking_each) == ({}, 0, {}, {})
 
 
 def test_what_a_name_follows_counts_where_it_is() -> None:
@@ -428,11 +428,11 @@ def test_who_leaves_costs_what_it_follows_and_not_all_topics() -> None:
     for client, topic in (("ann", "news"), ("ann", "art"), ("bob", "news"), ("far", "news"), ("here", "film")):
         told(made, Follows(client, topic, wanted=True))
     made.state.followers = NeverLookedThrough(made.state.followers)
-    made.subscriptions._followers = made.state.followers
+    made.subscriptions.followers = made.state.followers
     film, news = messages("here", topic="film"), messages("here", topic="news")
     assert (made.route(film), made.route(news)) == (("s1",), ("s1", "s2"))
     told(made, Left("ann", "s1"))
-    assert "film" in made.routes._by_topic, "what others follow goes the same way as before"
+    assert "film" in made.routes.by_topic, "what others follow goes the same way as before"
     told(made, Left("bob", "s1"))
     assert (made.route(film), made.route(news)) == (("s1",), ("s2",))
     told(made, Left("far", "s2"))
@@ -477,7 +477,7 @@ def test_what_clients_follow_is_the_same_both_ways_and_after_a_restart(seed: int
             assert made.route(messages("ann", topic=topic)) == tuple(sorted(home for home in homes if home)), "as without memory"
     again = Directory("s1", SERVERS)
     again.restore(made.snapshot())
-    assert (again.subscriptions._topics, again.subscriptions.count) == (made.subscriptions._topics, made.subscriptions.count)
+    assert (again.subscriptions.topics, again.subscriptions.count) == (made.subscriptions.topics, made.subscriptions.count)
 
 
 # --- what other servers tell of ----------------------------------------------------------------------------------------
@@ -539,7 +539,7 @@ def test_a_server_whose_subscriptions_are_too_many_follows_everything(known: boo
     for one in (made, again):
         assert {one.route(messages("ann", topic=topic)) for topic in topics[:99]} == {("s2",)}
         assert one.route(messages("ann", topic="topic 99")) == ("s2", "s3")
-        assert len(one.routes._by_topic) < 10, "what nobody follows is not remembered"
+        assert len(one.routes.by_topic) < 10, "what nobody follows is not remembered"
         assert one.subscriptions.announced["s2"] <= 2_000
     told_by(made, "s2", Left("bob", "s2"))
     assert made.subscriptions.announced["s2"] == 0

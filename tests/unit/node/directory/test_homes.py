@@ -102,7 +102,7 @@ class World:
         self.store()
         if self.chance.random() < 0.2:
             return  # The welcome is lost.
-        if program.resuming._welcome is None:
+        if program.resuming.welcome is None:
             program.base = program.number = program.accepted = self.mailbox.sent
         *_, held = self.mailbox.shown.held
         welcome = ClientWelcome("s1", "f", self.mailbox.sent, self.mailbox.sent, 0, epoch=held.epoch, mailbox_id=self.mailbox.id)
@@ -171,11 +171,11 @@ class World:
             begun = Program(next(self.ids))
             was, self.program = self.program, begun
             self.call(begun)
-            if begun.resuming._welcome is None:
+            if begun.resuming.welcome is None:
                 self.program = begun  # It calls again until it is welcome, and the name is its own from the first try.
-            if was.resuming._welcome is not None and self.fences(was):
+            if was.resuming.welcome is not None and self.fences(was):
                 self.older.append(was)
-            elif was.resuming._welcome is not None:
+            elif was.resuming.welcome is not None:
                 self.program = was  # The server died before it had stored anything.
         elif what < 0.85 or not faults:
             self.start()

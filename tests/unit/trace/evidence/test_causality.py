@@ -99,5 +99,5 @@ def test_clocks_of_messages_that_arrived_everywhere_are_forgotten() -> None:
             else:
                 clocks.deliver(process, event, history.message_of[event])
                 clocks.release(history.message_of[event])
-    assert {history.message_names[message] for message in clocks._of_send} == {"m2"}, "C still has to get m2"
+    assert {history.message_names[message] for message in clocks.known_at_send} == {"m2"}, "C still has to get m2"
     assert clocks.of_send(history.message_names.index("m2")).tolist() == [1]

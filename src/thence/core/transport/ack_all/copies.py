@@ -114,7 +114,7 @@ class KeptCopies:
         """Go on from a saved state."""
         self._group = group
         self._state = state
-        self._copies = Copies(state.copies, [received.upto for received in state.received], group.max_copies_bytes)
+        self.held = Copies(state.copies, [received.upto for received in state.received], group.max_copies_bytes)
         self._changed: dict[int, None] = dict.fromkeys(range(len(group.members))) if group.copying else {}
         """Streams of which copies may be dropped by now."""
         self.probe: Attempt | None = None
@@ -126,7 +126,7 @@ class KeptCopies:
 
     def add(self, stream: int, number: int, message: StreamMessage[Any]) -> None:
         """Keep a message that was taken."""
-        self._copies.add(stream, number, message, self._state.received[stream].upto)
+        self.held.add(stream, number, message, self._state.received[stream].upto)
 
     def forget(self, now: int) -> None:
         """Drop the copies of what everybody is known to have."""
@@ -134,9 +134,9 @@ class KeptCopies:
         for stream in self._changed:
             received_upto = self._state.received[stream].upto
             known = [self._state.known_of(other, stream).upto for other in self._group.others if other != stream]
-            dropped += self._copies.forget(stream, min([received_upto, *known]), received_upto)
+            dropped += self.held.forget(stream, min([received_upto, *known]), received_upto)
         self._changed = {}
-        count, wait_ns = self._copies.count, self._group.resend_after_ns
+        count, wait_ns = self.held.count, self._group.resend_after_ns
         if dropped or (count and self.probe is None):
             self.probe = Attempt.after(now, wait_ns) if count else None
 
