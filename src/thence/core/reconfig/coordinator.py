@@ -110,9 +110,9 @@ class Coordinator:
         """Who did not answer, and in how many rounds."""
         self.attempt = 0
         """The attempt that this run leads or has joined."""
-        self._before: Mapping[str, Standing] = {}
+        self.before: Mapping[str, Standing] = {}
         """The round before, if all had answered."""
-        self._rolling = False
+        self.rolling = False
         """Whether somebody had switched in an earlier round."""
 
     @property
@@ -159,7 +159,7 @@ class Coordinator:
             return Decision({}, f"waiting for {_named(list(silent))} to answer")
         answers = {name: answers[name] for name in self.members}
         self._check_memory(answers)
-        before, self._before = self._before, dict(answers)
+        before, self.before = self.before, dict(answers)
         attempts = {standing.attempt for standing in answers.values()}
         if self.attempt and max(attempts) > self.attempt:
             raise UsageError(f"another command leads this change by now (attempt {max(attempts)}); leave it to that one")
@@ -170,7 +170,7 @@ class Coordinator:
         return self._hold(before, answers, clock)
 
     def _roll_forward(self, behind: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
-        rolling, self._rolling = self._rolling, True
+        rolling, self.rolling = self.rolling, True
         there = {_arrived(standing) for name, standing in answers.items() if name not in behind}
         left_out = {name for standing in behind.values() for name in standing.absent}
         aside = {
@@ -296,7 +296,7 @@ class Coordinator:
         silent = self._hear(answers, back=True)
         if silent:
             return Decision(requests, f"waiting for {_named(list(silent))} to answer")
-        before, self._before = self._before, dict(answers)
+        before, self.before = self.before, dict(answers)
         prepared = {name: standing for name, standing in answers.items() if standing.phase in PREPARED}
         absent = {name for standing in prepared.values() for name in standing.absent}
         if len(prepared) == len(answers.keys() - absent) and len({standing.attempt for standing in prepared.values()}) == 1:

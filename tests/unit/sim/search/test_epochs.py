@@ -13,8 +13,8 @@ from tests.support.planted.planted_epochs import (
     ShowsNoReach,
     TakesLateAnswers,
 )
+from tests.support.search.epochs import Bounds, Epochs, Mistakes, explore_epochs
 from thence.errors import UsageError
-from thence.sim.search.epochs import Bounds, Epochs, Mistakes, explore_epochs
 from thence.sim.search.search import replay
 
 CRASHES = Bounds(sends=1, calls=2, crashes=1, copies=0)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.search.reconfiguration import ChangeCase, Reconfigurations, explore_change
 from thence.core.member.attachment import Attachment
 from thence.core.reconfig import coordinator, protocol
 from thence.core.reconfig.border import Border
@@ -17,7 +18,6 @@ from thence.core.reconfig.flush import Inventory, Settlement, settle
 from thence.core.reconfig.protocol import BarLost, Resume, Standing, Switch, View, ViewInput
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
-from thence.sim.search.reconfiguration import ChangeCase, Reconfigurations, explore_change
 from thence.sim.search.search import replay
 
 

@@ -248,8 +248,8 @@ class Reconfigurations(Model[ChangeState, str]):
             return
         leading = self.case.coordinator_type(self.case.old, new, lost)
         leading.attempt, leading.absent = lead.attempt, absent
-        leading._before = dict(zip(members, lead.before, strict=True)) if lead.before else {}  # noqa: SLF001  Its whole memory,
-        leading._rolling = lead.rolling  # noqa: SLF001  with this.
+        leading.before = dict(zip(members, lead.before, strict=True)) if lead.before else {}  # Its whole memory,
+        leading.rolling = lead.rolling  # with this.
         try:
             decision = leading.decide(dict(zip(members, answers, strict=True)), 0)
         except UsageError as error:
@@ -267,7 +267,7 @@ class Reconfigurations(Model[ChangeState, str]):
         requests = tuple(decision.requests.items())
         if decision.flush:
             state, requests = self._owed(state, leading.attempt, members, lost, decision.flush)
-        then = None if decision.done else Lead(leading.attempt, answers, (), requests, leading._rolling)  # noqa: SLF001
+        then = None if decision.done else Lead(leading.attempt, answers, (), requests, leading.rolling)
         yield f"{asked} is asked: {decision.said}", _leading(state, which, then)
 
     def _owed(
