@@ -318,7 +318,7 @@ def _given(memory: int, parts: list[BudgetPart]) -> Iterator[tuple[str, int]]:
         yield part.name, part.least + int(fraction * (part.most - part.least))
 
 
-def parse_size(text: str, option: str = "--memory") -> int:
+def parse_size(text: str) -> int:
     """Return a number of bytes that somebody wrote, as ``2GiB``, ``512M`` or ``1073741824``."""
     number, unit = text.strip().rstrip("BbIi"), 1
     if number and number[-1].upper() in _UNITS:
@@ -328,7 +328,7 @@ def parse_size(text: str, option: str = "--memory") -> int:
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
-        raise ConfigError(f"{option} {text}: must be a number of bytes, such as 2G or 512M")
+        raise ConfigError(f"--memory {text}: must be a number of bytes, such as 2G or 512M")
     return size
 
 

@@ -172,11 +172,11 @@ def set_up_last_resort() -> None:
         logging.lastResort.setFormatter(_Other())
 
 
-def set_up(server: str, form: LogFormat = "text", level: str = "info") -> None:
+def set_up(server: str, form: LogFormat = "text") -> None:
     """Send the log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(server) if form == "json" else _Text())
     root = logging.getLogger("thence")
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(logging.INFO)
     root.propagate = False

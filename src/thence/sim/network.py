@@ -98,20 +98,6 @@ class NetworkOptions:
         if not 1 <= self.max_in_flight <= MAX_IN_FLIGHT:
             raise ConfigError(f"max_in_flight must be between 1 and {MAX_IN_FLIGHT}, not {self.max_in_flight}")
 
-    def check_names(self, processes: Collection[str]) -> None:
-        """Refuse a link or a partition that names somebody who is not there."""
-        of_links: dict[str, Mapping[Link, object]] = {
-            "link_delays": self.link_delays,
-            "link_bandwidths": self.link_bandwidths_bytes_per_s,
-            "link_losses": self.link_losses,
-        }
-        for option, links in of_links.items():
-            for link in links:
-                _check_known(option, link, processes)
-        for partition in self.partitions:
-            for group in partition.groups:
-                _check_known("partitions", group, processes)
-
 
 @dataclass(slots=True)
 class _Counters:
@@ -241,9 +227,3 @@ class Network:
         self._receive(target, source, payload)
         for tap in self.taps:
             tap.arrived(source, target, payload)
-
-
-def _check_known(option: str, names: Collection[str], processes: Collection[str]) -> None:
-    for name in sorted(names):
-        if name not in processes:
-            raise ConfigError(f"{option} names {name!r}, which is no process here")

@@ -255,21 +255,6 @@ def test_partitions_that_cannot_be_are_refused() -> None:
         Partition(0, 5, (("a", "b"), ("a",)))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        NetworkOptions(link_delays={("a", "zed"): Constant(1)}),
-        NetworkOptions(link_bandwidths_bytes_per_s={("zed", "a"): 1}),
-        NetworkOptions(link_losses={("zed", "a"): 0.1}),
-        NetworkOptions(partitions=(Partition(0, 1, (("a",), ("zed",))),)),
-    ],
-)
-def test_names_that_nobody_has_are_found(options: NetworkOptions) -> None:
-    with pytest.raises(ConfigError, match="names 'zed', which is no process here"):
-        options.check_names(["a", "b"])
-    options.check_names(["a", "zed"])
-
-
 FAULTS: dict[str, Any] = {
     "delay": Exponential(2 * MS),
     "bandwidth_bytes_per_s": 100_000,

@@ -33,11 +33,6 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The highest number that the other has acknowledged, perhaps out of turn. An earlier version does not say it."""
 
 
-def forgotten(mine: Progress, theirs: Progress, me: str, peer: str, place: str) -> str:
-    """Say who has forgotten what, if anybody has."""
-    return forgot(mine, theirs, me, peer, place) or forgot(theirs, mine, peer, me, place)
-
-
 def forgot(knows: Progress, says: Progress, who: str, other: str, place: str) -> str:
     """Say what ``other`` has forgotten, by what it tells and what ``who`` knows."""
     if says.sent < knows.received_highest:

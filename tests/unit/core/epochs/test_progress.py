@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from thence.core.epochs.progress import Progress, forgotten
+from thence.core.epochs.progress import Progress, forgot
 from thence.core.member.contract import Arrived, Connected, Repeated, Restored, Submit, Timer
 from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
@@ -60,6 +60,11 @@ class Pair:
         a, b = self.members["a"], self.members["b"]
         (mine,), (theirs,) = a.attachment.progress("b").values(), b.attachment.progress("a").values()
         return forgotten(mine, theirs, "a", "b", "d"), forgotten(theirs, mine, "b", "a", "d")
+
+
+def forgotten(mine: Progress, theirs: Progress, me: str, peer: str, place: str) -> str:
+    """Return what either finds that the other has forgotten."""
+    return forgot(mine, theirs, me, peer, place) or forgot(theirs, mine, peer, me, place)
 
 
 @pytest.mark.parametrize("topology", [CHANNELS, EVERYBODY], ids=["channels", "everybody"])
