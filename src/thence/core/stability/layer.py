@@ -1,6 +1,9 @@
-"""A transport with ack policies: what is stable (``core.stability.stable``), and what is safe (``core.stability.safe``).
+"""One layer for all kinds of ack: what was received, what is stable, and what is safe.
 
-The inner transport carries frames and acknowledges those that were received. Each policy adds its own acks to the packets.
+The inner transport carries frames and acknowledges those that were received. The acks of ``core.stability.stable`` and
+``core.stability.safe`` go with its packets, by the rules of ``core.stability.policy``. All are timed by ``core.transport.acks``.
+An ack of a received frame decides what a packet holds, and the question for it is the frame sent again: so it is the transport's,
+not one more addition to a finished packet (docs/concepts/acks.md).
 """
 
 from __future__ import annotations
@@ -28,22 +31,24 @@ class AckLayer(Transport):
         """``stable``: messages are kept until they are stable. ``uniform``: it is found out when they are safe."""
         super().__init__(inner.name, inner.me, inner.peers, inner.queues)
         self.inner = inner
-        self.exact, self.repeated_by_others, self.unacked = inner.exact, inner.repeated_by_others, inner.unacked
+        self.exact, self.repeated_by_others = inner.exact, inner.repeated_by_others
         self.safe = SafeAcks(inner, resend_after_ns) if uniform else None
         self.safe_notification = None if self.safe is None else SafeNotification(self.safe)
         self.stable = StableAcks(inner, resend_after_ns) if stable else None
-        self.policies = _present(self.safe, self.stable)
-        if self.stable is not None:
-            self.queues = self.stable.queues
+        self._put_together()
         if isinstance(inner, Direct):
             inner.numbers, inner.acks = True, self.safe is not None
+
+    def _put_together(self) -> None:
+        self.policies = tuple(policy for policy in (self.safe, self.stable) if policy is not None)
+        self.kept = self.inner if self.stable is None else self.stable
+        self.queues, self.unacked = self.kept.queues, self.inner.unacked
 
     def _follow(self) -> None:
         """Take over what the inner transport and the policies say."""
         times = [one.wake_at for one in (self.inner, *self.policies) if one.wake_at is not None]
         self.wake_at = min(times, default=None)
-        kept = self.inner if self.stable is None else self.stable
-        self.queued, self.queued_bytes = kept.queued, kept.queued_bytes
+        self.queued, self.queued_bytes = self.kept.queued, self.kept.queued_bytes
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         for policy in self.policies:
@@ -70,15 +75,13 @@ class AckLayer(Transport):
 
     def take(self, incoming: Incoming) -> None:
         self.inner.take(incoming)
-        if self.safe is not None:
-            self.safe.has(incoming.peer, incoming.number)
+        for policy in self.policies:
+            policy.took(incoming.peer, incoming.number)
 
     def skip(self, peer: str, number: int) -> None:
         self.inner.skip(peer, number)
-        if self.safe is not None:
-            self.safe.has(peer, number)
-        if self.stable is not None:
-            self.stable.add(peer, number)  # Nothing will ever follow from it.
+        for policy in self.policies:
+            policy.skipped(peer, number)
 
     def push(self, frames: Frames, came_by: str = "") -> None:
         """Queue the frames of one message, which came here by a place; ``collect`` sends them."""
@@ -127,13 +130,13 @@ class AckLayer(Transport):
         return self.inner.windows()
 
     def fork(self) -> AckLayer:
-        if self.safe is not None or self.stable is None:
-            return copy.deepcopy(self)
         twin = copy.copy(self)
         twin.inner = self.inner.fork()
-        twin.stable = self.stable.fork(twin.inner)
-        twin.policies = _present(None, twin.stable)
-        twin.queues, twin.unacked = twin.stable.queues, twin.inner.unacked
+        if self.safe is not None and self.safe_notification is not None:
+            twin.safe = self.safe.fork(twin.inner)
+            twin.safe_notification = self.safe_notification.fork(twin.safe)
+        twin.stable = None if self.stable is None else self.stable.fork(twin.inner)
+        twin._put_together()
         return twin
 
     def save(self) -> Any:
@@ -155,7 +158,3 @@ class AckLayer(Transport):
         if self.safe_notification is not None:
             self.safe_notification.load(saved[1])
         self._follow()
-
-
-def _present(safe: SafeAcks | None, stable: StableAcks | None) -> tuple[SafeAcks | StableAcks, ...]:
-    return tuple(policy for policy in (safe, stable) if policy is not None)

@@ -10,15 +10,17 @@ Rules:
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
 from thence.core.transport.acks import AckTimer, Attempt
 from thence.core.transport.base import Frames, Packets, Transport
 from thence.core.wire.messages import Packet
+from thence.errors import StorageError
 
 
 class AckPeer(ABC):
@@ -54,6 +56,12 @@ class AckPeer(ABC):
         if self.upto:
             self.timer.hurry()
 
+    def fork(self) -> Self:
+        """Return an independent copy."""
+        twin = copy.copy(self)
+        twin.timer, twin.ask = copy.copy(self.timer), copy.copy(self.ask)
+        return twin
+
 
 PeerT = TypeVar("PeerT", bound=AckPeer)
 
@@ -85,6 +93,12 @@ class AckPolicy(ABC, Generic[PeerT]):
     @abstractmethod
     def pushed(self, frames: Frames, came_by: str) -> None:
         """Note the frames of one message that came here by a place and goes out now."""
+
+    def took(self, peer: str, number: int) -> None:
+        """Note that a frame of a peer was accepted."""
+
+    def skipped(self, peer: str, number: int) -> None:
+        """Note that a frame of a peer was refused for good."""
 
     @abstractmethod
     def _ack(self, peer: PeerT, now: int, *, wanted: bool) -> Any:
@@ -144,6 +158,19 @@ class AckPolicy(ABC, Generic[PeerT]):
     def _wake_by(self, time: int | None) -> None:
         if time is not None and (self.wake_at is None or time < self.wake_at):
             self.wake_at = time
+
+    def fork(self, inner: Transport) -> Self:
+        """Return an independent copy around ``inner``."""
+        twin = copy.copy(self)
+        twin.inner, twin.to_visit = inner, dict(self.to_visit)
+        twin.peers = {peer: state.fork() for peer, state in self.peers.items()}
+        return twin
+
+    def refuse_snapshot(self, lacks: str) -> StorageError:
+        """Return the error for a snapshot without the acks of this policy, or of other members."""
+        return StorageError(
+            f"{self.inner.name!r} at {self.inner.me!r}: the snapshot of a fabric without {lacks}, or of other members"
+        )
 
     def _described(self, peer: str) -> str:
         return f"a packet from {peer!r} for {self.inner.name!r} at {self.inner.me!r}"

@@ -80,11 +80,12 @@ class SafeAcks(AckPolicy[SafePeer]):
             state.tell_again()
         self.to_visit[peer] = None
 
-    def has(self, peer: str, number: int) -> None:
-        """Note that we have taken a frame of a peer."""
+    def took(self, peer: str, number: int) -> None:
         state = self.peers[peer]
         state.highest = max(state.highest, number)
         self.to_visit[peer] = None
+
+    skipped = took
 
     def all_have(self, group: Group) -> bool:
         """Return whether all to whom a message of ours went have acknowledged it."""
@@ -111,6 +112,12 @@ class SafeAcks(AckPolicy[SafePeer]):
 
     def _ack(self, peer: SafePeer, now: int, *, wanted: bool) -> SafeAck:
         return SafeAck(peer.safe, wanted)
+
+    def fork(self, inner: Transport) -> SafeAcks:
+        """Return an independent copy around ``inner``."""
+        twin = super().fork(inner)
+        twin.unsafe = deque(self.unsafe)
+        return twin
 
     def load(self, own: int, unsafe: list[list[tuple[str, int]]]) -> None:
         """Restore how many of our messages are safe, and the others."""

@@ -20,6 +20,7 @@ Rules:
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Mapping
 
@@ -29,7 +30,6 @@ from thence.core.stability.safe import SafeAcks
 from thence.core.transport.base import Incoming
 from thence.core.transport.direct import Direct
 from thence.core.wire.number_set import NumberSet
-from thence.errors import StorageError
 
 Awaited = tuple[str, str, int]
 """What is to become safe: a domain or link, its sender there, and its number; our own messages are counted there."""
@@ -118,6 +118,12 @@ class SafeNotification:
         """
         return stable is None or self._ours[0][0] <= stable.upto
 
+    def fork(self, acks: SafeAcks) -> SafeNotification:
+        """Return an independent copy for a copy of the acks."""
+        twin = copy.copy(self)
+        twin.acks, twin._behind, twin._ours = acks, deque(self._behind), deque(self._ours)
+        return twin
+
     def save(self) -> SavedSafeNotification:
         """Return what a restart needs beside the state of the inner transport."""
         inner, peers = self.acks.inner, {}
@@ -134,7 +140,7 @@ class SafeNotification:
         """Restore what ``save`` returned."""
         inner = self.acks.inner
         if saved is None or set(saved.peers) != set(self.acks.peers):
-            raise StorageError(f"{inner.name!r} at {inner.me!r}: the snapshot of a domain without notices, or of other members")
+            raise self.acks.refuse_snapshot("notices")
         self.acks.load(saved.own, [group for _, group in saved.unsafe])
         self._behind = deque(behind for behind, _ in saved.unsafe)
         self._ours = deque(saved.ours)

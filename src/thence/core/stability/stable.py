@@ -20,7 +20,6 @@ Rules:
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +32,7 @@ from thence.core.transport.base import Frames, Queues, Transport
 from thence.core.transport.direct import Direct
 from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Packet, StableAck, weight_of
 from thence.core.wire.number_set import NumberSet
-from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
+from thence.errors import ImpossibleFrame, MalformedFrame
 
 STABLE_WITHIN_NS = 5_000_000
 """How long these acks wait for a packet."""
@@ -122,9 +121,7 @@ class StablePeer(AckPeer):
     queued = here
 
     def fork(self) -> StablePeer:
-        """Return an independent copy."""
-        twin = copy.copy(self)
-        twin.timer, twin.ask = copy.copy(self.timer), copy.copy(self.ask)
+        twin = super().fork()
         twin.unstable, twin.unsaid, twin.markers = dict(self.unstable), dict(self.unsaid), deque(self.markers)
         twin.stable = self.stable.copy()
         return twin
@@ -196,6 +193,9 @@ class StableAcks(AckPolicy[StablePeer]):
                 state.unsaid[number] = None
             self.to_visit[peer] = None
 
+    skipped = add
+    """Nothing will ever follow from it."""
+
     def pushed(self, frames: Frames, came_by: str) -> None:
         for peer, frame in frames:
             state = self.peers[peer]
@@ -243,12 +243,8 @@ class StableAcks(AckPolicy[StablePeer]):
             yield from [one.envelope for one in state.unstable.values() if one.envelope is not None]
 
     def fork(self, inner: Transport) -> StableAcks:
-        """Return an independent copy around ``inner``."""
-        twin = copy.copy(self)
-        twin.inner = inner
-        twin.peers = {peer: state.fork() for peer, state in self.peers.items()}
+        twin = super().fork(inner)
         twin.queues = Queues(twin.peers)
-        twin.to_visit = dict(self.to_visit)
         twin.bytes_of, twin._frames_of = dict(self.bytes_of), dict(self._frames_of)
         twin._news = list(self._news)
         return twin
@@ -273,9 +269,8 @@ class StableAcks(AckPolicy[StablePeer]):
 
     def load(self, saved: SavedStable | None) -> None:
         """Restore what ``save`` returned."""
-        name, me = self.inner.name, self.inner.me
         if saved is None or set(saved.peers) != set(self.peers):
-            raise StorageError(f"{name!r} at {me!r}: the snapshot of a fabric without stability, or of other members")
+            raise self.refuse_snapshot("stability")
         self.queued = self.queued_bytes = 0
         self.bytes_of, self._frames_of = {}, {}
         for peer, kept in saved.peers.items():
