@@ -32,6 +32,7 @@ from thence.net.names import RETURNED
 from thence.net.protocol import BatchItem, read_messages, write_messages
 from thence.node.node import Node
 from thence.runtime.event_loop import tell_if_it_fails
+from thence.runtime.printable import said_by
 from thence.storage.agents import Dead, Reacted, StoredAgent
 from thence.storage.bodies import Body
 from thence.storage.mailbox import Batch
@@ -132,8 +133,7 @@ class Running:
 
     def set_aside(self, upto: int, batch: Batch, error: BaseException) -> None:
         """Make dead letters of the messages up to a position."""
-        text = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS]
-        dead = Dead(0, self.name, batch, text, self.attempts, self._node.driver.clock.now())
+        dead = Dead(0, self.name, batch, _error_text(error), self.attempts, self._node.driver.clock.now())
         self.uncommitted = Uncommitted(upto, None, (), dead)
 
     def rest(self, why: str) -> None:
@@ -336,7 +336,7 @@ class AgentEngine:
             if self._closing:
                 raise
             return self._failed(running, message, _ended_early(pump))
-        except Exception as error:  # noqa: BLE001  Whatever it is, the agent's reaction is dropped, and the server goes on.
+        except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  The reaction is dropped; the server goes on.
             return self._failed(running, message, error)
         finally:
             bodies = agent._end()
@@ -386,7 +386,8 @@ class AgentEngine:
         self.failures += 1
         log.warning(
             "agent %s: attempt %d of %d to react to message %d, from %s, failed: %s: %s",
-            *(running.name, running.attempts, MAX_ATTEMPTS, message.position, message.sender, type(error).__name__, error),
+            *(running.name, running.attempts, MAX_ATTEMPTS, message.position, message.sender),
+            *(type(error).__name__, said_by(error, MAX_ERROR_CHARACTERS)),
             exc_info=error if running.attempts == MAX_ATTEMPTS else None,
         )
         if running.attempts < MAX_ATTEMPTS:
@@ -424,8 +425,8 @@ class AgentEngine:
         try:
             state = kind.read(kept.state, running.name)
             agent = kind.agent_class()
-        except Exception as error:  # noqa: BLE001  Also what the constructor of somebody's class raises.
-            running.rest(f"{type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001  Also what the constructor of somebody's class raises.
+            running.rest(_error_text(error))
             return None
         agent.name = running.name
         agent.state = state
@@ -442,6 +443,10 @@ def _messages_of(batch: Batch) -> list[BatchItem]:
     if len(messages) != batch.count:
         raise MalformedFrame(f"{len(messages)} messages from {batch.sender!r} where {batch.count} were said")
     return messages
+
+
+def _error_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {said_by(error, MAX_ERROR_CHARACTERS)}"
 
 
 def _unknown(kind: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, get_origin, get_type_hints
 import msgspec
 
 from thence.agents.agent import Agent
+from thence.client.values import decode_value
 from thence.core.wire.messages import UNREADABLE
 from thence.errors import ConfigError, StorageError, UsageError
 
@@ -42,7 +43,7 @@ class Kind:
     def first_state(self, given: bytes) -> bytes:
         """Return what an agent begins with: what is given, checked, or else what its type makes of nothing."""
         try:
-            state = self._decoder.decode(given) if given else self._nothing()
+            state = decode_value(given, self._type) if given else self._nothing()
         except (*UNREADABLE, TypeError) as error:
             how = "what is given for its state" if given else "it needs a state to begin with, and that"
             raise UsageError(f"an agent of class {self.name}: {how} is no {_named(self._type)}: {error}") from None

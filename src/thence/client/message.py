@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
+from thence.client.values import decode_value
 from thence.core.wire.messages import MAX_BODY_BYTES, UNREADABLE
 from thence.errors import MalformedFrame, UsageError
-from thence.net.names import MAX_TOPIC_CHARACTERS
+from thence.net.names import MAX_TOPIC_CHARACTERS, is_whole
 from thence.net.protocol import MAX_RECIPIENTS, MAX_RECIPIENTS_BYTES, BatchItem, encode_value
 from thence.words import article
 
@@ -71,7 +72,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
         if not self.item.coded:
             return self._raw(as_type)
         try:
-            return msgspec.msgpack.decode(self.item.body, type=as_type)
+            return decode_value(self.item.body, as_type)
         except UNREADABLE as error:
             wanted = as_type.__name__ if isinstance(as_type, type) else as_type
             raise MalformedFrame(f"a message from {self.sender!r} is no {wanted}: {error}") from None
@@ -119,11 +120,13 @@ class Message(msgspec.Struct, eq=False, gc=False):
 def recipients(to: object) -> tuple[str, ...] | None:
     """Return the names of recipients; None stands for everyone."""
     if isinstance(to, str):
+        if not is_whole(to):
+            raise UsageError(f"{to!r} names nobody: it has halves of characters")
         return (to,)
     if isinstance(to, Everyone):
         return None
     names = tuple(to) if isinstance(to, Iterable) else ()
-    if not names or not all(isinstance(name, str) for name in names):
+    if not names or not all(isinstance(name, str) and is_whole(name) for name in names):
         raise UsageError(f"{to!r} names nobody; give a name, several names, or thence.EVERYONE")
     if len(names := tuple(dict.fromkeys(names))) > MAX_RECIPIENTS:
         raise UsageError(f"{len(names)} recipients; MAX_RECIPIENTS is {MAX_RECIPIENTS}: send to some of them, then to the others")
@@ -137,14 +140,14 @@ def recipients(to: object) -> tuple[str, ...] | None:
 
 def recipient(to: object) -> tuple[str, ...]:
     """Return the name of who is asked for a reply, which is one alone."""
-    if not isinstance(to, str):
+    if not isinstance(to, str) or not is_whole(to):
         raise UsageError(f"{to!r} is no name; a request goes to one who replies")
     return (to,)
 
 
 def checked_topic(topic: object) -> str:
     """Return the topic, if it can be one."""
-    if not isinstance(topic, str) or not 0 < len(topic) <= MAX_TOPIC_CHARACTERS:
+    if not isinstance(topic, str) or not 0 < len(topic) <= MAX_TOPIC_CHARACTERS or not is_whole(topic):
         raise UsageError(f"{topic!r} is no topic; it must be text of 1 to {MAX_TOPIC_CHARACTERS} characters")
     return topic
 
@@ -153,6 +156,8 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     checked = dict(headers)
     if not all(isinstance(part, str) for item in checked.items() for part in item):
         raise UsageError("headers are texts by name")
+    if not all(is_whole(part) for item in checked.items() for part in item):
+        raise UsageError("headers with halves of characters cannot be sent")
     size = sum(len(name) + len(text) for name, text in checked.items())
     if size > MAX_HEADERS_BYTES:
         raise UsageError(f"headers of {size} characters; MAX_HEADERS_BYTES is {MAX_HEADERS_BYTES}")
@@ -162,7 +167,10 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def written_body(body: Any) -> tuple[bytes, bool]:
     """Return a body as bytes, and whether it had to be coded."""
     coded = not isinstance(body, bytes)
-    written = encode_value(body) if coded else body
+    try:
+        written = encode_value(body) if coded else body
+    except UnicodeEncodeError as error:
+        raise UsageError(f"a body that cannot be sent: {error}") from None
     if len(written) > MAX_MESSAGE_BYTES:
         raise UsageError(f"a body of {len(written)} bytes; MAX_MESSAGE_BYTES is {MAX_MESSAGE_BYTES}")
     return written, coded

@@ -189,7 +189,7 @@ class ServerLink:
         posted = outbox.unaccepted - len(outbox.waited_for()) if refused.cause else 0
         self._parts.state.fail(why)
         for _ in range(posted):
-            self._hooks.refused(str(why))
+            self._parts.state.call(self._hooks.refused, str(why))
 
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
         state, outbox, inbox = self._parts.state, self._parts.outbox, self._parts.inbox
@@ -246,7 +246,7 @@ class ServerLink:
             if not said.withheld:
                 deliveries.deliver(said.position, said.skip, said.sender, said.topic, said.messages, said.everyone)
             elif deliveries.withhold(said.position, said.skip, said.messages):
-                self._hooks.withdrawn(said.topic or "", said.withheld)
+                self._parts.state.call(self._hooks.withdrawn, said.topic or "", said.withheld)
         elif isinstance(said, Accepted):
             self._resume.stored = max(self._resume.stored, said.stored)
             self._accept(said.upto)
@@ -295,7 +295,7 @@ class ServerLink:
         error = NotAllowed(why) if denied.forbidden else UsageError(why)
         if denied.asked == "topic":
             if not self._topics.answer(denied.about, error) and self._wanted.pop(denied.about, False):
-                self._hooks.withdrawn(denied.about, denied.reason)
+                self._parts.state.call(self._hooks.withdrawn, denied.about, denied.reason)
         elif denied.asked == "name":
             self._names.answer(denied.about, error)
         else:

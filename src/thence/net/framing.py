@@ -143,7 +143,11 @@ class FrameWriter:
         at = len(outgoing)
         begin = at + _HEADER_BYTES
         outgoing += _EMPTY_HEADER + kind
-        _encode_into(value, outgoing, len(outgoing))
+        try:
+            _encode_into(value, outgoing, len(outgoing))
+        except BaseException:
+            del outgoing[at:]  # Half a frame would spoil all that come behind it.
+            raise
         length = len(outgoing) - begin
         # The view is gone as soon as its checksum is known: only then may the buffer grow again.
         numbers = _pack_numbers(length, crc32(memoryview(outgoing)[begin:]))

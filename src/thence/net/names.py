@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from typing import Final
-from unicodedata import category
+from unicodedata import category, is_normalized, normalize
 
 from thence.core.wire.messages import MAX_NAME_CHARACTERS
 from thence.errors import UsageError
@@ -29,8 +29,14 @@ UNWRITABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 DIRECTIONS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Marks of direction, which no name has either: they make it look like another one."""
 
-UNSEEN: Final = frozenset("\u00ad\u034f\u115f\u1160\u180e\u200b\u2060\u2061\u2062\u2063\u2064\u2800\u3164\ufeff\uffa0")
-"""Characters that show nothing, for the same reason. The two joiners, which some languages write with, are none of them."""
+UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
+    *map(chr, range(0xFE00, 0xFE0E)),
+    *map(chr, range(0xE0100, 0xE01F0)),
+}
+"""Characters that show nothing, for the same reason, beside those of the category ``UNSEEN_CATEGORY``."""
+UNSEEN_CATEGORY: Final = "Cf"
+JOINERS: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")
+"""Characters that show nothing and change the one before them: languages and pictures are written with them, ASCII is not."""
 
 
 MAX_TOPIC_CHARACTERS: Final = 200
@@ -53,11 +59,26 @@ def objection_to_name(name: str) -> str:
         why = "it begins or ends with a space"
     elif any(category(character) in UNWRITABLE for character in name):
         why = "it has characters that cannot be written"
-    elif not UNSEEN.isdisjoint(name):
-        why = "it has characters that show nothing, which make it look like another one"
     elif not DIRECTIONS.isdisjoint(name):
         why = "it has marks of direction, which make it look like another one"
+    elif not name.isascii() and _has_unseen(name):
+        why = "it has characters that show nothing, which make it look like another one"
+    elif not is_normalized("NFC", name):
+        why = f"it looks like {normalize('NFC', name)!r}, which is written in other characters (NFC)"
     return f"{name!r} cannot be a name: {why}" if why else ""
+
+
+def _has_unseen(name: str) -> bool:
+    """Say whether a name has characters that show nothing, and need not be there."""
+    before = ""
+    for item in name:
+        if item in JOINERS:
+            if before.isascii() or before in JOINERS:  # Also at the beginning.
+                return True
+        elif item in UNSEEN or category(item) == UNSEEN_CATEGORY:
+            return True
+        before = item
+    return False
 
 
 def checked_name(name: object) -> str:
@@ -68,10 +89,21 @@ def checked_name(name: object) -> str:
     return str(name)
 
 
+def is_whole(text: str) -> bool:
+    """Say whether a text can travel: halves of characters, as ``json`` and names of files may have them, cannot be written."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def checked_length(name: object) -> str:
     """Return what may be a name by its length, and may be that of somebody whom others let in."""
-    if not isinstance(name, str):
-        raise UsageError(f"{name!r} is no name; it must be text")
+    if not isinstance(name, str) or not is_whole(name):
+        raise UsageError(f"{name!r} is no name; it must be text, and of whole characters")
     if len(name) > MAX_NAME_CHARACTERS:
         raise UsageError(objection_to_name(name))
     return name

@@ -10,7 +10,7 @@ texts a name that stays when the words change, and names to its parts. Rules:
 * Names of events and of parts, once released, stay. New parts come at the end.
 
 What a line says may come from outside, so control characters in it are escaped (``runtime.printable``), and so is what would end
-the line. A traceback has lines of its own.
+the line. A traceback has lines of its own, which are indented: what an error says may look like a line of ours.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ import json
 import logging
 import sys
 import time
+from textwrap import indent
 from typing import Final, Literal, NamedTuple
 
 from thence.runtime.printable import LINES, printable, printable_json
 
 LogFormat = Literal["text", "json"]
+
+MAX_TRACEBACK_CHARACTERS: Final = 16_384
+"""How much of a traceback is written: what an error says may be megabytes."""
 
 
 class LogEvent(NamedTuple):
@@ -155,15 +159,22 @@ def _plain(part: object) -> str | int | float:
 def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     message = record.getMessage()
     if record.exc_info:
-        message += "\n" + formatter.formatException(record.exc_info)
+        message += "\n" + _trace(formatter, record)
     return message
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    trace = formatter.formatException(record.exc_info) if record.exc_info else ""
+    if len(trace) <= MAX_TRACEBACK_CHARACTERS:
+        return trace
+    return f"{trace[:MAX_TRACEBACK_CHARACTERS]} … (cut from {len(trace)} characters)"
 
 
 def _escaped_message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     first = printable(record.getMessage())
     if not record.exc_info:
         return first
-    return first + "\n" + printable(formatter.formatException(record.exc_info), keep=LINES)
+    return first + "\n" + indent(printable(_trace(formatter, record), keep=LINES), "  ", lambda _: True)
 
 
 def set_up_last_resort() -> None:

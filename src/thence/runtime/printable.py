@@ -27,6 +27,18 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(item if item.isprintable() or item in keep else _escaped(item) for item in text)
 
 
+def said_by(error: BaseException, most_characters: int) -> str:
+    """Return what an error says, such that it can be shown and kept.
+
+    The errors of programs say anything: half a character, which cannot be written, or megabytes. Some raise when they are asked.
+    """
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  It is the code of others that is asked.
+        text = "what it says cannot be made a text"
+    return printable(text[:most_characters], LINES)[:most_characters]
+
+
 def printable_json(text: str) -> str:
     """Return JSON that says the same, with everything escaped that cannot be printed; the spaces between values stay."""
     if text.isprintable():

@@ -270,7 +270,7 @@ def parse(text: str, file: str = "study", *, source: str = "", small: bool = Fal
     """Return the study that ``text`` describes; ``file`` is named in errors."""
     try:
         tables = tomllib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}") from None
     for name in sorted(_NOT_IN_FILES & tables.keys()):
         raise ConfigError(f"{file}: {name}: no such key")

@@ -236,6 +236,12 @@ NOT_NAMES = {
     "a\x1b[2Jb": "it has characters that cannot be written",
     "a\u2028b": "it has characters that cannot be written",
     "a\u200bb": "it has characters that show nothing, which make it look like another one",
+    "ann\U000e0061": "it has characters that show nothing",
+    "ann\ufe00": "it has characters that show nothing",
+    "ann\u200d": "it has characters that show nothing",
+    "ann\ufe0f": "it has characters that show nothing",
+    "\u2764\ufe0f\ufe0f": "it has characters that show nothing",
+    "Zoe\u0308": "it looks like 'Zoë', which is written in other characters",
     "\u3164": "it has characters that show nothing, which make it look like another one",
     "a\u202eb": "it has marks of direction, which make it look like another one",
     "n" * 201: "a name of 201 characters; MAX_NAME_CHARACTERS is 200",
@@ -253,7 +259,18 @@ async def test_nobody_is_called_what_nobody_could_write_to() -> None:
             with pytest.raises(Refusal, match=why):  # Somebody else's client may not look.
                 async with Client(url(topology, "s1"), name) if len(name) < 200 else careless(url(topology, "s1"), name):
                     pass
-        for name in ("ann smith", "ann.smith@example", "Zoë", "张伟", "x~y", "everyone else", "no#1", "👩\u200d💻"):
+        for name in (
+            "ann smith",
+            "ann.smith@example",
+            "Zoë",
+            "张伟",
+            "x~y",
+            "everyone else",
+            "no#1",
+            "👩\u200d💻",
+            "\u2764\ufe0f",
+            "क\u200dष",
+        ):
             async with thence.connect(url(topology, "s1"), name) as client:
                 await client.send(name, b"to myself")
                 assert (await client.receive()).body == b"to myself"

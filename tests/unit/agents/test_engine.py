@@ -276,6 +276,51 @@ async def test_what_fails_too_often_is_set_aside_and_the_agent_goes_on() -> None
         assert list(one.node.ledger.dead_letters()) == []
 
 
+class Silent(Exception):
+    """An error that does not say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("nothing")
+
+
+STRANGE = {
+    "half": (ValueError("half a \udcff character"), r"ValueError: half a \udcff character"),
+    "exit": (SystemExit(3), "SystemExit: 3"),
+    "group": (BaseExceptionGroup("some", [SystemExit(3)]), "BaseExceptionGroup: some (1 sub-exception)"),
+    "silent": (Silent(), "Silent: what it says cannot be made a text"),
+    "long": (KeyError("x" * 1_000_000), "KeyError: 'xxx"),
+}
+
+
+class Strange(thence.Agent):
+    """Fails as its messages say."""
+
+    state: list[str]
+
+    async def react(self, message: thence.Message) -> None:
+        text = message.value(str)
+        if text in STRANGE:
+            raise STRANGE[text][0]
+        self.state.append(text)
+
+
+async def test_whatever_a_reaction_raises_its_message_is_set_aside_and_the_server_goes_on(tmp_path: Path) -> None:
+    one = Home(tmp_path, (Strange,))
+    await one.make("ann", kind="Strange")
+    one.send("ann", *STRANGE, "fine")
+    await until(lambda: one.state("ann") == ["fine"])
+    await one.rest()
+    said = [dead.error for dead in one.node.ledger.dead_letters()]
+    assert [text.startswith(wanted) for text, (_, wanted) in zip(said, STRANGE.values(), strict=True)] == [True] * len(STRANGE), (
+        said
+    )
+    await one.kill()
+    again = Home(tmp_path, (Strange,))
+    assert [dead.error for dead in again.node.ledger.dead_letters()] == said
+    await again.engine.close()
+    await again.node.close()
+
+
 async def test_a_dead_message_that_is_retried_keeps_its_topic_and_goes_to_its_agent_alone(tmp_path: Path) -> None:
     one = Home(tmp_path)
     await one.make("ann", "bob")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from thence.client.parts.requests import Requests
 from thence.client.parts.state import EndpointState
 from thence.core.reconfig.protocol import FABRIC, NewView
 from thence.errors import Busy, MalformedFrame, UsageError
-from thence.net.protocol import BatchItem, write_messages
+from thence.net.protocol import BatchItem, read_messages, write_messages
 
 PATIENCE_S = 30.0
 
@@ -280,3 +280,29 @@ async def test_news_of_a_view_that_cannot_be_read_are_left_out(me: Played, way: 
             bodies.append(message.body)
             break
     assert (bodies, len(errors), me.view) == ([b"behind"], 1, None)
+
+
+HALF = "\udcff"
+"""Half of a character, as names of files and what ``json`` reads may have them."""
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda me: me.post("you", HALF),
+        lambda me: me.post(HALF, b"x"),
+        lambda me: me.post(["you", HALF], b"x"),
+        lambda me: me.post_topic(HALF, b"x"),
+        lambda me: me.post("you", b"x", headers={"a": HALF}),
+        lambda me: me.post("you", b"x", headers={HALF: "a"}),
+    ],
+)
+async def test_halves_of_characters_are_refused_and_what_is_around_them_is_sent(
+    me: Played, say: Callable[[Played], None]
+) -> None:
+    me.post("you", b"before")
+    with pytest.raises(UsageError):
+        say(me)
+    me.post("you", b"behind")
+    await me.flush()
+    assert [item.body for publish in me.sent for item in read_messages(publish.messages, "me")] == [b"before", b"behind"]

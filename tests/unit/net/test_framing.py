@@ -160,6 +160,17 @@ async def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swa
     assert not wire.connection.open
 
 
+async def test_a_frame_that_cannot_be_written_leaves_nothing_of_itself() -> None:
+    wire = Wire()
+    wire.connection.writer.send(b"k", "one")
+    for cannot in ("\udcff", ["x" * 1000, object()], 2**70):
+        with pytest.raises((UnicodeEncodeError, TypeError, OverflowError)):
+            wire.connection.writer.send(b"k", cannot)
+    wire.connection.writer.send(b"k", "two")
+    await asyncio.sleep(0)
+    assert wire.transport.written == said("one") + said("two")
+
+
 async def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thence.net.framing.LINGER_S", 0.01)
     wire = Wire()

@@ -76,6 +76,19 @@ def test_a_json_line_has_its_event_and_parts(server_log: logging.Logger, capsys:
     assert "ValueError: what" in lines[3]["message"]
 
 
+def test_what_an_error_says_looks_like_no_line_of_ours_and_has_an_end(
+    server_log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.set_up("s1")
+    error = ValueError("\n12:00:00.000 warning: 203.0.113.9:1: refused\r\x1b[2J\n\nlast" + "x" * 1_000_000)
+    server_log.warning("agent %s: %s", "ann", "failed", exc_info=error)
+    first, *others, end = capsys.readouterr().err.split("\n")
+    assert first.endswith("agent ann: failed")
+    assert end == ""
+    assert all(line.startswith("  ") and line.isprintable() for line in others), others[:9]
+    assert sum(map(len, others)) < 2 * logs.MAX_TRACEBACK_CHARACTERS
+
+
 def test_a_line_for_people(server_log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     logs.set_up("s1", "text")
     server_log.info("connected with %s at %s", "s2", "here")

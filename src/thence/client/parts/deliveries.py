@@ -96,14 +96,19 @@ class Deliveries:
     def _leave_out(self, last: int, error: MalformedFrame) -> None:
         """Leave out everything up to ``last``, unless that was done before."""
         if last > self._inbox.received:
-            self._hooks.unreadable(error)
-            self._inbox.skip(last)
+            self._state.call(self._hooks.unreadable, error)
+            self._skip(last)
 
     def _hand_back(self, messages: Sequence[Message], last: int) -> None:
         for message in messages:
             self._requests.returned(message.item.request)
-            self._hooks.returned(message, message.sender.removeprefix(RETURNED))
-        self._inbox.skip(last)
+            self._state.call(self._hooks.returned, message, message.sender.removeprefix(RETURNED))
+        self._skip(last)
+
+    def _skip(self, last: int) -> None:
+        """Note that everything up to ``last`` is done, unless the program has failed with it."""
+        if not self._has_failed:
+            self._inbox.skip(last)
 
     def _hand_replies(self, messages: Sequence[Message], everyone: bool) -> list[Message]:
         """Hand over everything up to the last reply, each in its turn; return what comes behind it."""

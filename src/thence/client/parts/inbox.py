@@ -4,8 +4,9 @@ Rules:
 
 * Messages come in order, one after the other. A message is done when the next one is asked for, when its handler has returned,
   or, if the handler returns an awaitable, when that has ended. Until then nothing behind it is handed over.
-* A handler that raises, or is cancelled, ends the endpoint: nothing behind its message can be done before it. But a message that
-  it cannot read (``MalformedFrame``) is left out: its writer must not be able to stop what comes behind.
+* A handler that raises, whatever that is, or is cancelled, ends the endpoint: nothing behind its message can be done before it.
+  But a message that it cannot read (``MalformedFrame``) is left out: its writer must not be able to stop what comes behind. Of
+  several messages nobody knows which one that is: a handler of batches ends the endpoint by that too.
 * What a handler returns counts, not how it was written: a coroutine of a lambda or of an object is awaited as well. A generator
   has run nothing of its body, and is refused.
 * While something is awaited, what comes waits here; the credit of the endpoint bounds it (``client.parts.acks``). Replies do
@@ -153,14 +154,14 @@ class EndpointInbox:
                         self._hooks.unreadable(error)
                         continue
                     if result is not None and _is_awaitable(result):
-                        self._await(result, begun, coming)
+                        self._await(result, begun, coming, skips=True)
                         return
             elif messages:
                 result = handler(messages)
                 if result is not None and _is_awaitable(result):
                     self._await(result, messages[-1].position)
                     return
-        except Exception as error:  # noqa: BLE001  Whatever it is, the program has not done with these messages.
+        except BaseException as error:  # noqa: BLE001  Whatever it is, the program has not done with these messages.
             self._acks.finish(begun - 1)
             self._state.handler_failed(error)
             return
@@ -172,7 +173,7 @@ class EndpointInbox:
     def _handle_view(self, message: Message) -> None:
         try:
             result = self._viewed(message)
-        except Exception as error:  # noqa: BLE001  As with messages.
+        except BaseException as error:  # noqa: BLE001  As with messages.
             self._state.handler_failed(error)
             return
         if result is None:
@@ -185,14 +186,22 @@ class EndpointInbox:
         result = self.views.on_message(message, self._hooks)
         return result if result is not None and _is_awaitable(result) else None  # type: ignore[return-value]
 
-    def _await(self, result: object, position: int, behind: Iterable[Message] = ()) -> None:
-        """Await what a handler returned. Then everything up to ``position`` is done; what came ``behind`` waits."""
-        self._waiting.extendleft(reversed(list(behind)))
-        self._task = asyncio.get_running_loop().create_task(self._end(result, position))
+    def _await(self, result: object, position: int, behind: Iterable[Message] = (), *, skips: bool = False) -> None:
+        """Await what a handler returned. Then everything up to ``position`` is done; what came ``behind`` waits.
 
-    async def _end(self, result: Any, position: int) -> None:
+        ``skips``: a message that cannot be read is left out.
+        """
+        self._waiting.extendleft(reversed(list(behind)))
+        self._task = asyncio.get_running_loop().create_task(self._end(result, position, skips=skips))
+
+    async def _end(self, result: Any, position: int, *, skips: bool) -> None:
         try:
-            await result
+            try:
+                await result
+            except MalformedFrame as error:
+                if not skips:
+                    raise
+                self._hooks.unreadable(error)
         except asyncio.CancelledError:
             self._task = None
             if not self.stopped:
@@ -200,9 +209,7 @@ class EndpointInbox:
                     UsageError(f"a handler of {self._state.name!r} was cancelled while it awaited something")
                 )
             raise
-        except MalformedFrame as error:
-            self._hooks.unreadable(error)
-        except Exception as error:  # noqa: BLE001  As above.
+        except BaseException as error:  # noqa: BLE001  As above.
             self._task = None
             self._state.handler_failed(error)
             return

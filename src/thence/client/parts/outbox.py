@@ -103,7 +103,7 @@ class Outbox:
                 self._batch_bytes += size
                 self._batch.append(BatchItem(body))
                 return
-        self.add((to,) if type(to) is str else recipients(to), None, body, headers)
+        self.add(recipients(to), None, body, headers)
         if self._spans is None and (type(to) is str or to is EVERYONE):
             self._filling = to
             self._most = min(BATCH_MESSAGES, MAX_UNACCEPTED - self.unaccepted + len(self._batch))
@@ -159,12 +159,13 @@ class Outbox:
         if not messages or self._state.closed:
             return
         to, topic = self._batch_to
+        written = write_messages(messages)  # If that cannot be, nothing has changed.
         first = self._sent + 1
         self._sent += len(messages)
         self._sent_bytes += self._batch_bytes
         self._sizes.append((self._sent, self._batch_bytes))
         self._batch, self._batch_bytes, self._filling = [], 0, None
-        self.transmit(Publish(first, len(messages), to, topic, write_messages(messages), bool(self._waiters)))
+        self.transmit(Publish(first, len(messages), to, topic, written, bool(self._waiters)))
 
     # Waiting.
 
@@ -223,7 +224,7 @@ class Outbox:
             if number in waited:
                 self._refusals[number] = NotAllowed(reason) if forbidden else UsageError(reason)
             else:
-                self._hooks.refused(reason)
+                self._state.call(self._hooks.refused, reason)
         self.on_accepted(first + count - 1)
 
     def waited_for(self) -> set[int]:

@@ -90,7 +90,7 @@ class SafeWaits:
         if self.advance(upto, reason) and self._handler is not None:
             try:
                 _call(self._handler, upto)
-            except Exception as error:  # noqa: BLE001  As with messages.
+            except BaseException as error:  # noqa: BLE001  As with messages.
                 self._state.handler_failed(error)
 
     def advance(self, upto: int, reason: str) -> bool:

@@ -66,10 +66,20 @@ class EndpointState:
         """Give a warning to the exception handler of the loop."""
         self._report({"message": f"thence: {text}"} if error is None else {"message": f"thence: {text}", "exception": error})
 
-    def handler_failed(self, error: Exception) -> None:
-        """End the endpoint because a handler of the program raised."""
-        self.warn(f"a handler of {self.name!r} failed", error)
-        self.fail(error, logged=True)
+    def handler_failed(self, error: BaseException) -> None:
+        """End the endpoint because a handler of the program raised. What is to end the program goes on to."""
+        failure = error if isinstance(error, Exception) else _failure_by(error, self.name)
+        self.warn(f"a handler of {self.name!r} failed", failure)
+        self.fail(failure, logged=True)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+
+    def call(self, hook: Callable[..., None], *arguments: object) -> None:
+        """Call a method that the program may have replaced. If it raises, the endpoint ends, as for a handler."""
+        try:
+            hook(*arguments)
+        except BaseException as error:  # noqa: BLE001  Otherwise the connection ends, and it is called again, over the next one.
+            self.handler_failed(error)
 
     def fail(self, failure: Exception, *, logged: bool = False) -> None:
         """End the endpoint with an error, once. ``logged``: the exception handler of the loop has it already."""
@@ -90,3 +100,10 @@ class EndpointState:
 
     def _wake(self, failure: Exception) -> bool:
         return True in [wake(failure) for wake in self.on_end]
+
+
+def _failure_by(error: BaseException, name: str) -> UsageError:
+    """Return what an endpoint ends with if a handler raised what ends tasks and programs."""
+    failure = UsageError(f"a handler of {name!r} raised {type(error).__name__}; what it handled is not done")
+    failure.__cause__ = error
+    return failure

@@ -192,7 +192,7 @@ class AccessFile:
         try:
             text = self.path.read_text(encoding="utf-8")
             says = msgspec.convert(tomllib.loads(text), _File)
-        except (OSError, ValueError, msgspec.ValidationError) as error:
+        except (OSError, ValueError, msgspec.ValidationError, RecursionError) as error:
             raise ConfigError(f"access file {self.path}: {error}") from None
         if not text and self._rights:  # The most likely half of a file. To be believed would end all subscriptions for good.
             raise ConfigError(f"access file {self.path}: it is empty, as if being written; to let nobody in, write [clients]")

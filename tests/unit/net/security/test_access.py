@@ -34,6 +34,7 @@ VERIFIER = str(new_token("ann").verifier())
 
 BAD = {
     "no toml": ("clients = [", "access.toml"),
+    "too deep": (f"clients = {'[' * 100_000}", "access.toml"),
     "unknown key": (f'[clients.ann]\ntokens = ["{VERIFIER}"]\nsends = []', "sends"),
     "unknown table": ("[servers.s1]", "servers"),
     "no tokens": ("[clients.ann]", "tokens"),
