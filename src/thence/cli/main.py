@@ -16,11 +16,13 @@ Rules:
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import keyword
 import os
 import sys
 import traceback
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
@@ -32,6 +34,7 @@ from thence.cli import console
 from thence.cli.manual import ManualCommand, ManualGroup
 from thence.errors import ThenceError
 from thence.runtime import logs
+from thence.runtime.printable import escape_unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,6 +180,7 @@ def build() -> TyperGroup:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     _open_what_is_closed()
+    _escape_what_cannot_be_written()
     logs.set_up_last_resort()
     try:
         build().main(args=arguments, prog_name="thence")
@@ -206,6 +210,14 @@ def _open_what_is_closed() -> None:
     # Python has no streams for those that were closed when it began.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  It is open to the end.
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _escape_what_cannot_be_written() -> None:
+    """Escape what the encodings of standard output and error lack: otherwise a message would end its reader whenever it comes."""
+    codecs.register_error("thence", escape_unwritable)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="thence")
 
 
 if __name__ == "__main__":

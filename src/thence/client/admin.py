@@ -88,7 +88,10 @@ class ServerQuestions:
         """Return the answer to a question in a frame of its own, which is of this kind. Raise ``UsageError`` if it is no."""
         self._number += 1
         number, answer = self._number, asyncio.get_running_loop().create_future()
-        self._send(frame(number, msgspec.msgpack.encode(question)))
+        try:
+            self._send(frame(number, msgspec.msgpack.encode(question)))
+        except UnicodeEncodeError as error:
+            raise UsageError(f"a question that cannot be sent: {error}") from None
         self._by_number[number] = answer
         try:
             async with within(ANSWER_WITHIN_S, f"no answer from {self._connector.address.url}"):

@@ -8,6 +8,7 @@ Rules:
 
 * What Python does not call printable is written escaped: C0 and C1 controls with ESC among them, marks of direction and other
   characters that cannot be seen, ends of lines, halves of characters.
+* What the encoding of a terminal lacks is escaped too (``escape_unwritable``), and does not end whoever shows it.
 * The escaped text is printable. So what was made printable is not changed a second time.
 * The command line does this where it writes (``cli.console``), and the log where lines are made (``runtime.logs``).
 """
@@ -44,6 +45,13 @@ def printable_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(item if item.isprintable() or item in LINES else _escaped_in_json(item) for item in text)
+
+
+def escape_unwritable(error: UnicodeError) -> tuple[str, int]:
+    """Return what to write for characters that an encoding lacks, as ``codecs.register_error`` wants it; JSON stays JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_escaped_in_json, error.object[error.start : error.end])), error.end
 
 
 def _escaped(item: str) -> str:

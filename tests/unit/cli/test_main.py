@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -111,3 +112,23 @@ def plant_command(monkeypatch: pytest.MonkeyPatch, raised: BaseException) -> Non
     planted = type(sys)("thence.cli.messages.demo")
     vars(planted)["command"] = command
     monkeypatch.setitem(sys.modules, "thence.cli.messages.demo", planted)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", b"\\u20ac \\u00e9 \\ud83d\\ude42\n"), ("latin-1", b"\\u20ac \xe9 \\ud83d\\ude42\n")]
+)
+def test_what_a_terminal_cannot_show_is_escaped_and_ends_nobody(encoding: str, shown: bytes) -> None:
+    code = """
+from thence.cli import console, main
+main._escape_what_cannot_be_written()
+console.say("€ é 🙂")
+console.say_json('"€ é 🙂"')
+console.err.print("€ é 🙂")
+"""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment)
+    plain, as_json = ran.stdout.splitlines(keepends=True)
+    assert plain == shown
+    # Where the system says ASCII, click writes UTF-8 by itself.
+    assert json.loads(as_json.decode("utf-8" if encoding == "ascii" else encoding)) == "€ é 🙂"
+    assert ran.stderr == shown
