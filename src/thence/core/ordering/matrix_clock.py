@@ -105,6 +105,10 @@ class MatrixClock(ABC):
     def release(self, held: HeldFrame[Any]) -> None:
         """Count ``held`` as delivered, and take over what its sender knew."""
 
+    def deliver_next(self, sender: int, stamp: Any) -> bool:
+        """Count a frame as delivered if its stamp tells in one look that it may be; return whether it was."""
+        return False
+
     @abstractmethod
     def save(self) -> MatrixState:
         """Return everything, for a snapshot."""
@@ -132,21 +136,24 @@ class UpdatesMatrix(MatrixClock):
         self._positions = [0] * self._count
         """Per member: our number of changes when we last wrote to it."""
         self._reader: PackedReader | None = None
+        row = range(me * self._count, (me + 1) * self._count)
+        self._near = frozenset(row) | frozenset(range(me, self._count**2, self._count))
+        """The entries about what we sent or were sent."""
 
     def value(self, row: int, column: int) -> int:
         return self._entries.value(row * self._count + column)
 
     def count_sent(self, columns: Sequence[int]) -> None:
+        first = self._me * self._count
         for column in columns:
-            key = self._me * self._count + column
             self._changes += 1
-            self._entries.put(key, self._entries.value(key) + 1, self._changes, self._me)
+            self._entries.count(first + column, self._changes, self._me)
         self._settle()
 
     def _settle(self) -> None:
         """Go over to arrays where so much is known that they serve better."""
         if self._entries.is_crowded:
-            self._entries = DenseEntries(self._count, self._entries.saved())
+            self._entries = DenseEntries(self._count, self._me, self._changes, self._entries.saved())
 
     def stamp_for(self, column: int) -> MatrixStamp | PackedMatrixStamp:
         number = self.value(self._me, column)
@@ -210,9 +217,9 @@ class UpdatesMatrix(MatrixClock):
         claims: list[tuple[int, int]] = []
         if isinstance(stamp, PackedMatrixStamp):
             said = self._read(stamp)
-            if said.value(mine) != stamp.number:
+            claims, needs = self._entries.near(said, self._me)
+            if (sender, stamp.number) not in needs and said.value(mine) != stamp.number:
                 raise MalformedFrame("its number contradicts its entries")
-            claims = self._entries.claims(said, self._me)
         elif not isinstance(stamp, MatrixStamp) or len(stamp.updates) % 2:
             raise MalformedFrame("no updates stamp")
         elif stamp.updates:
@@ -226,8 +233,9 @@ class UpdatesMatrix(MatrixClock):
         if delivered[held.sender] != before:
             return held.sender, before
         if isinstance(stamp, PackedMatrixStamp):
-            for row, value in zip(*self._read(stamp).column(mine), strict=True):
-                if delivered[row] < value and row not in (held.sender, mine):
+            # What was sent to us and is no news has been delivered: these entries are taken over on delivery only.
+            for row, value in self._entries.near(self._read(stamp), mine)[1]:
+                if delivered[row] < value and row != held.sender:
                     return row, value
             return None
         updates = stamp.updates
@@ -250,6 +258,28 @@ class UpdatesMatrix(MatrixClock):
                 self.learn(stamp.updates, sender)
             self.learn((sender * self._count + self._me, number), sender)
         self._settle()
+
+    def deliver_next(self, sender: int, stamp: Any) -> bool:
+        number, entries, changes = stamp.number, self._entries, self._changes
+        if self.delivered[sender] != number - 1:
+            return False
+        place = sender * self._count + self._me
+        if type(stamp) is PackedMatrixStamp and isinstance(entries, DenseEntries):
+            said = self._read(stamp)
+            if not entries.is_all_that_is_near(said, place, number):
+                return False
+            changes = entries.learn_packed(said, changes, sender)
+        elif type(stamp) is MatrixStamp and isinstance(entries, SparseEntries):
+            learned = entries.learn_next(stamp.updates, self._near, changes, sender) if stamp.updates else changes
+            if learned is None:
+                return False
+            changes = entries.learn((place, number), learned, sender)
+        else:
+            return False
+        self._changes = changes
+        self.delivered[sender] = number
+        self._settle()
+        return True
 
     def learn(self, updates: Sequence[int], source: int) -> None:
         """Take over the (key, value, …) of ``source``, where they are news; the last ones first, as it learned them."""

@@ -7,7 +7,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from thence.core.ordering.matrix_clock import FullMatrix, FullMatrixStamp, UpdatesMatrix
+from thence.core.ordering import matrix_entries
+from thence.core.ordering.matrix_clock import FullMatrix, FullMatrixStamp, MatrixState, UpdatesMatrix
+from thence.core.ordering.matrix_entries import PackedMatrixStamp, PackedReader
 from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Frame
 from thence.errors import ImpossibleFrame
@@ -89,6 +91,25 @@ def test_updates_go_on_after_a_restart() -> None:
     for member in (B, C):
         assert twin.updates_for(member) == clock.updates_for(member)
     assert twin.save() == clock.save()
+
+
+@pytest.mark.parametrize("logged", [1, 10**9])
+def test_a_store_from_before_the_log_of_changes_goes_on(logged: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There one change had many entries, and a change may have had none."""
+    monkeypatch.setattr(matrix_entries, "FEWEST_LOGGED", logged)
+    names = [f"m{number}" for number in range(24)]
+    entries = [(place, 1 + place % 7, 1 + at // 10, 1 + at // 10 % 3) for at, place in enumerate(range(40, 500))]
+    positions = [0, 45, 46, 47, 50, *range(19)]
+    clock = UpdatesMatrix(names, 0)
+    clock.load(MatrixState([0] * 24, (50, list(entries), list(positions)), None))
+    assert clock.save() == MatrixState([0] * 24, (50, entries, positions), None)
+    for column in (1, 2, 3, 4):
+        clock.count_sent([column])
+        stamp = clock.stamp_for(column)
+        news = {place: value for place, value, change, source in entries if change > positions[column] and source != column}
+        assert isinstance(stamp, PackedMatrixStamp)
+        said = dict(PackedReader(24).read(stamp).pairs())
+        assert said == {column: 1, **dict.fromkeys(range(1, column), 1), **news}
 
 
 def test_a_full_matrix_is_written_row_by_row() -> None:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from tests.support.runs import Run, random_run
 from thence.core.ordering import make_ordering, matrix_clock, matrix_entries
-from thence.core.ordering.matrix_entries import DenseEntries, Entry, PackedMatrixStamp, PackedReader, SparseEntries, examine
+from thence.core.ordering.matrix_entries import (
+    DenseEntries,
+    Entry,
+    PackedEntries,
+    PackedMatrixStamp,
+    PackedReader,
+    SparseEntries,
+    examine,
+)
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import FrameRefused, ImpossibleFrame, MalformedFrame
 
@@ -33,44 +41,55 @@ def told(found: tuple[int, ...]) -> dict[int, int]:
 
 
 @given(seed=st.integers(0, 2**32), most=st.sampled_from([3, 25, 60]), highest=st.sampled_from([6, 300, 2**17, 2**62]))
-@pytest.mark.parametrize("few_rows", [0, 100])
-def test_both_tables_say_the_same(few_rows: int, seed: int, most: int, highest: int) -> None:
-    """Also where only some rows are looked through."""
+def test_both_tables_say_the_same(seed: int, most: int, highest: int) -> None:
     chance = Random(seed)
-    tables: tuple[SparseEntries | DenseEntries, ...] = (SparseEntries(COUNT), DenseEntries(COUNT, ()))
+    tables: tuple[SparseEntries | DenseEntries, ...] = (SparseEntries(COUNT), DenseEntries(COUNT, ME, 0, ()))
     changes = [0, 0]
     positions = [[0] * COUNT, [0] * COUNT]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matrix_entries, "FEWEST_ROWS", few_rows)
-        patch.setattr(matrix_entries, "FEW_ROWS", 2)
-        for _ in range(40):
-            source, updates, key = chance.randrange(COUNT), some(chance, most, highest), chance.randrange(COUNT**2)
-            column = chance.randrange(COUNT)
-            found = []
-            for at, table in enumerate(tables):
-                changes[at] = table.learn(updates, changes[at], source) + 1
-                table.put(key, table.value(key) + 1, changes[at], ME)
-                found.append(table.since(positions[at][column], column, ME * COUNT + column))
-                needed = [place % COUNT == column for place in told(found[at])]
-                assert needed == sorted(needed, reverse=True)
-                positions[at][column] = changes[at]
-            assert told(found[0]) == told(found[1])
-            everything = [{place: (value, source) for place, value, _, source in table.saved()} for table in tables]
-            assert everything[0] == everything[1]
-            assert DenseEntries(COUNT, tables[1].saved()).saved() == tables[1].saved()
+    for _ in range(40):
+        source, updates, key = chance.randrange(COUNT), some(chance, most, highest), chance.randrange(COUNT**2)
+        column = chance.randrange(COUNT)
+        found = []
+        for at, table in enumerate(tables):
+            changes[at] = table.learn(updates, changes[at], source) + 1
+            table.count(key, changes[at], ME)
+            found.append(table.since(positions[at][column], column, ME * COUNT + column))
+            needed = [place % COUNT == column for place in told(found[at])]
+            assert needed == sorted(needed, reverse=True)
+            positions[at][column] = changes[at]
+        assert told(found[0]) == told(found[1])
+        everything = [{place: (value, source) for place, value, _, source in table.saved()} for table in tables]
+        assert everything[0] == everything[1]
+        assert DenseEntries(COUNT, ME, changes[1], tables[1].saved()).saved() == tables[1].saved()
+
+
+LOGS = {"no log": (10**9, 9, 9), "a log": (1, 9, 9), "a log, sorted": (1, 9, 10**3), "a short log": (1, 27, 0)}
+"""From how many members on there is a log, which share of the entries it holds, and how many of them are sorted."""
 
 
 @given(seed=st.integers(0, 2**32), highest=st.sampled_from([6, 300, 2**17, 2**62]))
-def test_a_packed_stamp_says_what_an_unpacked_one_does(seed: int, highest: int) -> None:
-    """Or more, if it is written as a whole; whoever reads it knows the same afterwards."""
-    chance = Random(seed)
-    dense = DenseEntries(COUNT, ())
-    changes = position = 0
-    for _ in range(20):
-        changes = dense.learn(some(chance, chance.choice([2, 60]), highest), changes, chance.randrange(COUNT))
-        stamp = dense.packed(1, position, PEER)
-        news = told(dense.since(position, PEER, -1))
-        position = changes
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_a_packed_stamp_says_what_an_unpacked_one_does(log: tuple[int, int, int], seed: int, highest: int) -> None:
+    """Or more, if it is written as a whole; whoever reads it knows the same afterwards. With a log of changes, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in zip(("FEWEST_LOGGED", "LOGGED_SHARE", "FEW_SORTED"), log, strict=True):
+            patch.setattr(matrix_entries, name, value)
+        compare_stamps(Random(seed), highest)
+
+
+def compare_stamps(chance: Random, highest: int) -> None:
+    dense = DenseEntries(COUNT, PEER, 0, ())
+    changes = 0
+    positions = [0, 0, 0]
+    for at in range(15):
+        changes = dense.learn(some(chance, chance.choice([2, 2, 12, 60]), highest), changes, chance.randrange(COUNT))
+        if chance.random() < 0.1:
+            dense = DenseEntries(COUNT, PEER, changes, dense.saved())
+        reader = chance.randrange(len(positions))
+        stamp = dense.packed(1, positions[reader], PEER)
+        assert stamp == dense.packed(1, positions[reader], PEER), f"step {at}: another one the second time"
+        news = told(dense.since(positions[reader], PEER, -1))
+        positions[reader] = changes
         if not stamp.values:
             assert not news
             continue
@@ -78,15 +97,55 @@ def test_a_packed_stamp_says_what_an_unpacked_one_does(seed: int, highest: int) 
         assert news.items() <= pairs.items()
         assert not stamp.steps or pairs == news
         assert not stamp.steps or len(news) * matrix_entries.WHOLE_SHARE < COUNT**2
-        for row in range(COUNT):
-            rows, found = said.column(row)
-            in_column = {r * COUNT + row: v for r, v in zip(rows, found, strict=True) if v}
-            assert in_column == {place: value for place, value in pairs.items() if place % COUNT == row}
-        readers: tuple[SparseEntries | DenseEntries, ...] = (SparseEntries(COUNT), DenseEntries(COUNT, ()))
-        for reader in readers:
-            assert dict(reader.claims(said, ME)) == {p - ME * COUNT: v for p, v in pairs.items() if p // COUNT == ME}
-            reader.learn_packed(said, 0, PEER)
-            assert {place: value for place, value, _, _ in reader.saved()} == pairs
+        for place in (0, PEER * COUNT + ME, COUNT**2 - 1, *chance.sample(range(COUNT**2), 3)):
+            assert said.value(place) == pairs.get(place, 0)
+        readers = (SparseEntries(COUNT), DenseEntries(COUNT, ME, 0, ()))
+        for table in readers:
+            check_reader(table, said, pairs)
+
+
+def check_reader(table: SparseEntries | DenseEntries, said: PackedEntries, pairs: dict[int, int]) -> None:
+    """Let a table that knows one entry already learn from a stamp."""
+    known = {ME * COUNT + 3: 4}
+    changes = table.learn((ME * COUNT + 3, 4), 0, ME)
+    news = {place: value for place, value in pairs.items() if value > known.get(place, 0)}
+    mine = [(place - ME * COUNT, value) for place, value in news.items() if place // COUNT == ME]
+    to_me = [(place // COUNT, value) for place, value in news.items() if place % COUNT == ME and place // COUNT != ME]
+    assert table.near(said, ME) == (mine, to_me)
+    if isinstance(table, DenseEntries):
+        for place, value in pairs.items():
+            alone = (mine, to_me) in (([], [(place // COUNT, value)]), ([(place % COUNT, value)], []))
+            is_near = place // COUNT == ME or place % COUNT == ME
+            assert table.is_all_that_is_near(said, place, value) == (alone and is_near and place in news)
+    table.learn_packed(said, changes, PEER)
+    assert {place: value for place, value, _, _ in table.saved()} == known | pairs | {
+        place: value for place, value in known.items() if value > pairs.get(place, 0)
+    }
+
+
+@given(seed=st.integers(0, 2**32), most=st.sampled_from([3, 25, 60]))
+def test_what_a_table_learns_in_one_look_is_what_it_learns_otherwise(seed: int, most: int) -> None:
+    """Or it learns nothing of it: where something concerns this member, or cannot be."""
+    chance = Random(seed)
+    near = frozenset(place for place in range(COUNT**2) if ME in divmod(place, COUNT))
+    one, other = SparseEntries(COUNT), SparseEntries(COUNT)
+    changes = 0
+    for _ in range(20):
+        updates = some(chance, most, 6)
+        if chance.random() < 0.7:
+            updates = tuple(x for key, value in told(updates).items() if key not in near for x in (key, value)) or (0, 1)
+        news = {key for key, value in told(updates).items() if value > one.value(key)}
+        before = one.saved()
+        for broken in (updates[:-1], (*updates, *updates[:2]), (-1, 1), (COUNT**2, 1), (0, 0), (0, 2**62 + 1)):
+            assert one.learn_next(broken, near, changes, PEER) is None
+        learned = one.learn_next(updates, near, changes, PEER)
+        assert (learned is None) == bool(news & near)
+        if learned is None:
+            assert one.saved() == before
+            learned = one.learn(updates, changes, PEER)
+        assert other.learn(updates, changes, PEER) == learned
+        assert one.saved() == other.saved()
+        changes = learned
 
 
 def swap(first: int, second: int) -> Callable[[list[int]], None]:
@@ -178,8 +237,8 @@ def test_a_clock_goes_over_to_arrays_and_nothing_that_is_delivered_changes(
     made: list[int] = []
 
     class Counted(DenseEntries):
-        def __init__(self, count: int, entries: Iterable[Entry]) -> None:
-            super().__init__(count, entries)
+        def __init__(self, count: int, me: int, changes: int, entries: Iterable[Entry]) -> None:
+            super().__init__(count, me, changes, entries)
             made.append(count)
 
     monkeypatch.setattr(matrix_clock, "DenseEntries", Counted)
