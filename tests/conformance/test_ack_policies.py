@@ -92,7 +92,7 @@ class Safe(Pair):
     def frame(self) -> None:
         number = self.teller.peers["a"].sent + 1
         self.teller.pushed([("a", Frame(VectorStamp(number, ()), Envelope("b", number, None, b"")))], "")
-        self.waiter.has("b", number)
+        self.waiter.took("b", number)
 
     def news(self, number: int) -> None:
         self.teller.tell_own(number)
