@@ -28,12 +28,12 @@ LISTED = {
 }
 """Files that still reach into private state, and how often at most."""
 
-OF_TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
-"""What named tuples call so, though it is public."""
+PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
+"""What named tuples and ``os`` call so, though it is public."""
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name not in OF_TUPLES
+    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
 
 
 def reaches(tree: ast.Module) -> Iterator[str]:

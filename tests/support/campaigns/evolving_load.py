@@ -14,7 +14,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.toml import write
 
-SEND_EVERY_S: Final = 0.004
+SEND_EVERY_S: Final = 0.01
 
 
 def following(topology: Topology, domains: Mapping[str, Sequence[str]], links: Sequence[Link] = (), **addresses: str) -> Topology:

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import thence
+from tests.support.servers.prepared import PreparedProcess
 from thence.cli.servers.up import Fleet, free_addresses, with_addresses
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
@@ -86,12 +88,20 @@ async def started(topology: Topology, name: str, data: Path | None = None, trace
     return server
 
 
+class PreparedFleet(Fleet):
+    """The servers of a fabric as processes whose interpreters are not started anew."""
+
+    def _open(self, arguments: list[str]) -> subprocess.Popen[str]:
+        process: Any = PreparedProcess(arguments[3:])  # Behind python -m thence.cli.main.
+        return cast("subprocess.Popen[str]", process)
+
+
 @contextmanager
 def fleet(
     topology: Topology, data: Path, trace: Path | None = None, agents: Sequence[str] = (), options: Sequence[str] = ()
 ) -> Iterator[Fleet]:
     """Run all servers of a topology as processes."""
-    running = Fleet(with_addresses(topology, data / "topology.toml"), data, trace=trace, agents=agents, options=options)
+    running = PreparedFleet(with_addresses(topology, data / "topology.toml"), data, trace=trace, agents=agents, options=options)
     try:
         running.start()
         for name in topology.processes:

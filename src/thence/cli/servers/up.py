@@ -181,12 +181,15 @@ class Fleet:
         memory = self.memory_of(name, read_topology(file))
         if "--memory" not in self._options and memory <= machine_memory():
             arguments += ["--memory", str(memory)]
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603  Ourselves.
-        self.processes[name] = process
+        process = self.processes[name] = self._open(arguments)
         if process.stderr is not None:
             thread = threading.Thread(target=self._copy_log, args=(name, process.stderr), daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def _open(self, arguments: list[str]) -> subprocess.Popen[str]:
+        """Start a process; what it says of itself is read from its standard error."""
+        return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603  Ourselves.
 
     def memory_of(self, name: str, topology: Topology) -> int:
         """Return how much memory a server may take beside the others: what is for one server is divided among them."""
