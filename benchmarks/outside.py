@@ -1,8 +1,9 @@
 """The longest gap of clients outside of a change, while those whom it concerns hold for a server that is down.
 
-A daisy of two groups with standbys, as running servers. The left group splits; one of those who depart is killed when it holds,
-and started again after ``DOWN_S``, so that the change waits for it. Meanwhile a client sends every few milliseconds to another
-one in the right group. Measured is the longest time between two deliveries; the bound is two heartbeats.
+A daisy of two groups with standbys, as running servers. The left group splits, or takes a new server; one of it is killed when it
+holds, and started again after ``DOWN_S``, so that the change waits for it. Where a server leaves or is lost all hold, and nobody
+else is killed. Meanwhile a client sends every few milliseconds to another one in the right group. Measured is the longest time
+between two deliveries; the bound is two heartbeats.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Final, NamedTuple
 
 import thence
 from benchmarks.table import Row, markdown
-from thence.cli.servers.up import Fleet, with_addresses
+from thence.cli.servers.up import Fleet, free_addresses, with_addresses
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
-from thence.core.topology.toml import parse
+from thence.core.topology.toml import parse, write
 from thence.node.peers.peer import HEARTBEAT_S
 from thence.server.apply import Access, TopologyChange
 
@@ -29,6 +30,7 @@ EVERY_S: Final = 0.005
 DOWN_S: Final = 4.0
 BOUND_S: Final = 2 * HEARTBEAT_S
 PATIENCE_S: Final = 120.0
+FILE: Final = "following.toml"
 
 GROUPS: Final = """
 [domains.right]
@@ -44,8 +46,34 @@ local = "right"
 """
 BEFORE: Final = 'name = "daisy"\n[domains.left]\nmembers = ["l1", "l2", "l3", "s", "t"]\n' + GROUPS
 SPLIT: Final = '[domains.left]\nmembers = ["l1", "s", "t"]\n[domains.far]\nmembers = ["l1", "l2", "l3"]\n'
-AFTER: Final = f'name = "daisy"\nversion = 2\n{SPLIT}{GROUPS}'
-LEAVING: Final = "l3"
+WITH_ONE_MORE: Final = '[domains.left]\nmembers = ["l1", "l2", "l3", "new", "s", "t"]\n'
+WITH_ONE_LESS: Final = '[domains.left]\nmembers = ["l1", "l2", "s", "t"]\n'
+CONCERNED: Final = "l3"
+
+
+class Case(NamedTuple):
+    """A change: what it is, the left group after it, and what becomes of the server in it that it concerns."""
+
+    what: str
+    left: str
+    killed: bool = False
+    """Whether it is killed while it holds, and comes back."""
+    lost: tuple[str, ...] = ()
+
+    @property
+    def following(self) -> Topology:
+        """The version to which it leads."""
+        return parse(f'name = "daisy"\nversion = 2\n{self.left}{GROUPS}')
+
+
+SPLITS: Final = Case("a split", SPLIT, killed=True)
+JOINS: Final = Case("a join", WITH_ONE_MORE, killed=True)
+CASES: Final = (
+    SPLITS,
+    JOINS,
+    Case("a leave", WITH_ONE_LESS),
+    Case("a removal", WITH_ONE_LESS, lost=(CONCERNED,)),
+)
 
 
 class Outside(NamedTuple):
@@ -57,20 +85,29 @@ class Outside(NamedTuple):
     paused: tuple[str, ...]
 
 
-def measure() -> Outside:
-    """Make the change once."""
+def measure(case: Case = SPLITS) -> Outside:
+    """Make a change once."""
     with tempfile.TemporaryDirectory(prefix="thence-outside-") as folder:
         data = Path(folder)
         old = with_addresses(parse(BEFORE), data / "topology.toml")
         fleet = Fleet(old, data, options=("--memory", "3G"))
         try:
             fleet.start()
-            return asyncio.run(_talk(fleet, old, parse(AFTER).at(old.addresses)))
+            return asyncio.run(_talk(fleet, case, old, _addressed(case.following, old, data)))
         finally:
             fleet.stop()
 
 
-async def _talk(fleet: Fleet, old: Topology, new: Topology) -> Outside:
+def _addressed(new: Topology, old: Topology, folder: Path) -> Topology:
+    """Return the version with the addresses of those who stay, and free ones for others; write it down."""
+    fresh = [name for name in new.processes if name not in old.homes]
+    kept = {name: address for name, address in old.addresses.items() if name in new.homes}
+    addressed = new.at(kept | dict(zip(fresh, free_addresses(len(fresh)), strict=True)))
+    (folder / FILE).write_text(write(addressed), encoding="utf-8")
+    return addressed
+
+
+async def _talk(fleet: Fleet, case: Case, old: Topology, new: Topology) -> Outside:
     times: list[float] = []
     numbers: list[int] = []
     async with (
@@ -86,7 +123,7 @@ async def _talk(fleet: Fleet, old: Topology, new: Topology) -> Outside:
 
         await ann.known("bob")
         listening = asyncio.create_task(listen())
-        change = asyncio.create_task(_change(fleet, old, new))
+        change = asyncio.create_task(_change(fleet, case, old, new))
         sent = 0
         while not change.done():
             await ann.send("bob", str(sent).encode())
@@ -100,15 +137,21 @@ async def _talk(fleet: Fleet, old: Topology, new: Topology) -> Outside:
     return Outside(gap_s, max(paused.values()) / 1_000, numbers, tuple(sorted(paused)))
 
 
-async def _change(fleet: Fleet, old: Topology, new: Topology) -> dict[str, float]:
-    """Make the change; kill one who departs when it holds, and start it again."""
+async def _change(fleet: Fleet, case: Case, old: Topology, new: Topology) -> dict[str, float]:
+    """Make the change; kill one whom it concerns when it holds, and start it again; or for good, before."""
     for name in old.processes:
         await _in_phase(old, name, "normal")
-    made = asyncio.create_task(TopologyChange(old, new, Access(), lambda _: None).apply(60))
-    await _in_phase(old, LEAVING, "holding")
-    fleet.kill(LEAVING)
-    await asyncio.sleep(DOWN_S)
-    fleet.start_one(LEAVING)
+    for name in new.processes:
+        if name not in old.homes:
+            fleet.start_one(name, fleet.data / FILE)
+    if case.lost:
+        fleet.kill(CONCERNED)
+    made = asyncio.create_task(TopologyChange(old, new, Access(), lambda _: None, lost=case.lost).apply(60))
+    if case.killed:
+        await _in_phase(old, CONCERNED, "holding")
+        fleet.kill(CONCERNED)
+        await asyncio.sleep(DOWN_S)
+        fleet.start_one(CONCERNED)
     return dict((await made).paused_ms)
 
 
@@ -132,11 +175,15 @@ def _url(topology: Topology, server: str) -> str:
 
 
 def run() -> list[Row]:
-    """Measure it, and say whether nobody outside waited as long as the bound."""
-    seen = measure()
+    """Measure each change, and say whether nobody outside waited as long as the bound."""
+    return [_row(case, measure(case)) for case in CASES]
+
+
+def _row(case: Case, seen: Outside) -> Row:
+    where = "outside of" if case.killed else "elsewhere, at"
     holding = f"{', '.join(seen.paused)} hold for {seen.held_s:.1f} s"
-    what = f"clients outside of a split ({len(seen.numbers):,} messages), while {holding}"
-    return [Row(what, f"{seen.gap_s:.3f} s", f"{BOUND_S:.0f} s", BOUND_S / seen.gap_s, 1.0)]
+    what = f"clients {where} {case.what} ({len(seen.numbers):,} messages), while {holding}"
+    return Row(what, f"{seen.gap_s:.3f} s", f"{BOUND_S:.0f} s", BOUND_S / seen.gap_s, 1.0)
 
 
 if __name__ == "__main__":

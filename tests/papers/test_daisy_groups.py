@@ -175,9 +175,14 @@ class Outsiders:
         return gaps
 
 
+ENTERED: Groups = {**BEGIN, "left": ("L1", "L2", "L3", "N1", "L4", "S1")}
+"""A group takes a member."""
+
 OUTSIDE = [
     pytest.param(BEGIN, ELECTED, ("R1", "R2"), "L4", id="of a split"),
     pytest.param(ELECTED, JOINED, ("L1", "L2"), "R2", id="of a merge"),
+    pytest.param(BEGIN, ENTERED, ("R1", "R2"), "L4", id="of one who comes in"),
+    pytest.param(*map(with_standbys, (BEGIN, ENTERED)), ("R1", "R2"), "S1", id="of one who comes in, with standbys"),
     pytest.param(*map(with_standbys, (BEGIN, ELECTED)), ("R1", "R2"), "L4", id="of a split, with standbys"),
     pytest.param(*map(with_standbys, (BEGIN, ELECTED)), ("R1", "R2"), "S2", id="of a split, with standbys, at the border"),
     pytest.param(*map(with_standbys, (ELECTED, JOINED)), ("L1", "L2"), "R2", id="of a merge, with standbys"),
@@ -226,13 +231,14 @@ def test_d3_planted_mistakes_about_who_holds_are_caught(
 
 
 def test_d3_a_change_is_made_while_a_server_elsewhere_is_down() -> None:
-    """D3: who is outside may be down from before a split until after a merge, and goes on with the others when it is back."""
+    """D3: who is outside may be down from before a split until one has come in, and goes on with the others when it is back."""
     events: list[Event] = []
     options = SimulationOptions(
         messages=200, pattern="mixed", replies=0.4, gap="exponential:20ms", loss=0.05, durable=True, reliable=True, seed=5
     )
     apart = {**JOINED, "right": ("R1", "R2", "S2"), "left": ("L1", "L2", "S1", "L3", "L4")}
-    groups = ({**BEGIN, "far": ("R2", "F")}, {**ELECTED, "far": ("R2", "F")}, {**apart, "far": ("R2", "F")})
+    taken = {**apart, "left": (*apart["left"], "N1")}
+    groups = [{**groups, "far": ("R2", "F")} for groups in (BEGIN, ELECTED, apart, taken)]
     versions = [daisy(number, group) for number, group in enumerate(groups, 1)]
     assert all("F" not in concerned_by(old, new) for old, new in pairwise(versions))
     simulation = Simulation(options, events.append, where=Changes(versions, Trouble(0.0, 0.0)), max_events=2_000_000)
@@ -241,10 +247,10 @@ def test_d3_a_change_is_made_while_a_server_elsewhere_is_down() -> None:
     simulation.run()
     run = simulation.reconfiguration
     assert run is not None
-    assert (run.counts["changes"], run.counts["left out"]) == (2, 2)
+    assert (run.counts["changes"], run.counts["left out"]) == (3, 3)
     back = next(at for at, event in enumerate(events) if event.kind == "recover" and event.process == "F")
     views = [(at, event.process) for at, event in enumerate(events) if event.kind == "view"]
     assert all(at < back for at, process in views if process != "F"), "they did not wait for it"
-    assert {standing.version for standing in run.standings().values()} == {3}
+    assert {standing.version for standing in run.standings().values()} == {4}
     verdict = judge(events, REQUIRED)
     assert not verdict.violations, verdict.violations[:3]

@@ -248,11 +248,18 @@ def wide(seed: int) -> bool:
 
 
 WIDE: Final = ("split", "merge", "move", "level", "widen", "reorder", "reorder")
+JOINING: Final = (*WIDE, *("add",) * len(WIDE))
+"""Every other change is a new server."""
 
 
 def standing_in(seed: int) -> bool:
     """Return whether relays of such a longer fabric have replicas."""
     return seed % 16 == 12
+
+
+def joining(seed: int) -> bool:
+    """Return whether new servers come into such a longer fabric."""
+    return seed % 64 in (20, 44, 52)
 
 
 def first_fabric(chance: Random, most: int = 3) -> Topology:
@@ -303,7 +310,7 @@ def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Ch
     chance = Random(f"evolving/{seed}")
     long = wide(seed) and wanted is None
     first = first_fabric(chance, 6 if long else 3)
-    possible = WIDE if long else tuple(CHANGES)
+    possible = (JOINING if joining(seed) else WIDE) if long else tuple(CHANGES)
     if replicated(seed):
         first, possible = with_replicas(first, chance), WITH_REPLICAS
     for _ in range(4 if long and standing_in(seed) else 0):

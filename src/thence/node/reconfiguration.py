@@ -161,7 +161,8 @@ class Reconfiguration:
         if request.action == "prepare":
             return Prepare(request.attempt)
         if request.action == "follow":
-            return Follow(parse(request.text, "the topology of others"), request.peers)
+            topology = parse(request.text, "the topology of others")
+            return Follow(topology, request.peers, self._greetings(topology))
         if request.action == "bar":
             return BarLost(request.attempt, request.lost)
         if request.action == "switch":
@@ -201,7 +202,7 @@ class Reconfiguration:
         try:
             topology = parse(text, f"the topology of {peer}")
             if topology.fingerprint == fingerprint:
-                self._step(Follow(topology, (peer,)))
+                self._step(Follow(topology, (peer,), self._greetings(topology)))
         except (ConfigError, UsageError) as error:
             if str(error) != self._refused:
                 log.warning("not going on with %s to its version: %s", peer, error)

@@ -268,7 +268,7 @@ class SimulatedNode:
             envelope = frame.envelope
             if envelope is not None and type(frame.stamp) is not BodyAhead:
                 self._statistics.arrived(self.name, envelope, now)
-                if self._recorder.arrivals and (envelope.to is None or self.name in envelope.to):
+                if self._recorder.arrivals and envelope.is_for(self.name, self.member.view.state.since):
                     self._recorder.arrive(self.name, envelope, now, packet.domain)
         self._handle(self.member.step(Arrived(source, packet), now))
 

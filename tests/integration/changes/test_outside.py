@@ -10,9 +10,10 @@ import pytest
 
 import thence
 from benchmarks import outside
-from tests.support.campaigns.evolving_load import following, load
+from tests.support.campaigns.evolving_load import following, load, written
 from tests.support.servers.leading import asked, phases, stopped_at
 from tests.support.servers.running import addressed, assert_kept, fleet, run, servers, url, wait_for_server
+from thence.cli.servers.up import free_addresses
 from thence.core.reconfig.concern import concerned_by
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import write
@@ -158,6 +159,51 @@ def test_a_server_outside_may_be_down_and_hears_of_two_changes_from_its_peers(tm
         run(main)
         assert [wait_for_server(old, name)["version"] for name in NAMES] == [3] * 5
     assert_kept(tmp_path / "trace", sends=2)
+
+
+def test_a_server_joins_while_one_that_holds_is_killed_and_one_outside_is_down(tmp_path: Path) -> None:
+    """Clients outside go on; what they sent to everyone before is not for who joins; it knows all clients in the end."""
+    with fleet(fabric(), tmp_path, tmp_path / "trace") as running:
+        old = running.topology
+        domains = {"left": ("l1", "l2", "l3", "s"), "right": ("s", "r1", "r2")}
+        new = following(old, domains, l3=free_addresses(1)[0])
+        assert concerned_by(old, new) == ("l1", "l2", "s")
+        running.start_one("l3", written(new, tmp_path))
+
+        async def main() -> None:
+            async with (
+                thence.connect(url(old, "r1"), "ann") as ann,
+                thence.connect(url(old, "r1"), "bob") as bob,
+                thence.connect(url(old, "l2"), "cyd", connect_timeout=60) as cyd,
+                thence.connect(url(old, "r2"), "dan", connect_timeout=60) as dan,
+                thence.connect(url(new, "l3"), "eve", connect_timeout=60) as eve,
+            ):
+                await ann.known("cyd")
+                running.kill("r2")
+                leading = await asyncio.to_thread(stopped_at, "all hold (", new, tmp_path)
+                assert await phases(old, ("l1", "l2", "s", "r1")) == {(1, "holding")}
+                await talk(ann, bob, 3)
+                running.kill("s")
+                await ann.send(thence.EVERYONE, b"to all of the first version")
+                assert {(await one.receive()).body for one in (ann, bob)} == {b"to all of the first version"}
+                await talk(ann, bob, 3)
+                running.start_one("s")
+                leading.send_signal(signal.SIGCONT)
+                assert await asyncio.to_thread(leading.wait, 60) == 0
+                assert (await cyd.receive(within=60)).body == b"to all of the first version"
+                await eve.known("ann")
+                await ann.known("eve")
+                await ann.send("eve", b"by name")
+                assert (await eve.receive(within=60)).body == b"by name"
+                running.start_one("r2")
+                await eve.known("dan")
+                await eve.send("dan", b"welcome back")
+                found = [(await dan.receive(within=60)).body for _ in range(2)]
+                assert found == [b"to all of the first version", b"welcome back"]
+
+        run(main)
+        assert [wait_for_server(new, name)["version"] for name in (*NAMES, "l3")] == [2] * 6
+    assert_kept(tmp_path / "trace", sends=9)
 
 
 def test_d3_clients_of_a_daisy_with_standbys_outside_of_a_split_are_served_all_the_while() -> None:

@@ -19,7 +19,7 @@ from thence.core.reconfig.border import Border, Crossing
 from thence.core.reconfig.concern import Comparison
 from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.transport.ack_all.missing import Missing
-from thence.core.wire.messages import Envelope
+from thence.core.wire.messages import MAX_VERSION, Envelope
 from thence.studies.models import daisy_load
 from thence.studies.models.daisy_load import MessageTree
 from thence.studies.models.daisy_options import OptionCost
@@ -67,6 +67,7 @@ OF_A_SPLIT: Final = {
     "outside": ("R1", "R2"),
     "down": "L4",
 }
+OF_ONE_WHO_COMES_IN: Final = {**OF_A_SPLIT, "new": test_daisy_groups.ENTERED}
 TAKEOVER: Final = {planted.name: planted for planted in planted_takeover.PLANTED}
 STABILITY: Final = {planted.name: planted for planted in planted_stability.PLANTED}
 
@@ -151,6 +152,13 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
         instead(Border, "open", _backwards),
         test_daisy_groups.test_d3_who_is_outside_of_a_change_never_holds,
         OF_A_SPLIT,
+    ),
+    Mistake(
+        "D3",
+        "whoever comes in delivers what was for everyone before",
+        instead(Envelope, "version", MAX_VERSION),
+        test_daisy_groups.test_d3_who_is_outside_of_a_change_never_holds,
+        OF_ONE_WHO_COMES_IN,
     ),
     Mistake(
         "D5",

@@ -18,6 +18,7 @@ from tests.support.evolving import (
     ALL_CHANGES,
     REQUIRED,
     changes_for,
+    joining,
     options_for,
     part_concerned,
     run_one,
@@ -26,14 +27,16 @@ from tests.support.evolving import (
 )
 from thence.core.failover.replicas import Kept, Takeover
 from thence.core.member.attachment import Attachment
+from thence.core.ordering.pending import PendingFrames
 from thence.core.reconfig.border import Border, Crossing
+from thence.core.reconfig.concern import why_everybody
 from thence.core.reconfig.coordinator import Coordinator
 from thence.core.reconfig.flush import Inventory, Settlement, settle
 from thence.core.reconfig.protocol import Resume, Standing, View
 from thence.core.reconfig.retention import Retention
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
-from thence.core.wire.messages import Envelope
+from thence.core.wire.messages import MAX_VERSION, Envelope
 from thence.errors import InternalError, UsageError
 from thence.sim.faults import reconfiguration
 from thence.sim.faults.reconfiguration import ChangeCommand, Changes, Trouble
@@ -47,6 +50,7 @@ from thence.trace.judge import judge
 SEEDS_IN_CI = 400
 LOSSES_IN_CI = 128
 WIDE_IN_CI = 48
+JOINS_IN_CI = 32
 CHUNKS = 8
 LOSS_CHUNKS = 4
 """Each with so many runs that all that is counted happens in it."""
@@ -86,6 +90,30 @@ def test_longer_fabrics_of_which_changes_concern_a_part_keep_what_they_promise()
     assert sum(parts) > WIDE_IN_CI, "most changes concern some only"
     with_replicas = [part for seed, part in zip(seeds, parts, strict=True) if changes_for(seed)[0].replicas]
     assert sum(with_replicas) > len(with_replicas) > WIDE_IN_CI / 10, "also where relays have replicas"
+
+
+def test_servers_come_into_longer_fabrics_while_others_go_on() -> None:
+    seeds = [seed for seed in range(10_000) if joining(seed)][:JOINS_IN_CI]
+    outcomes = [run_one(seed) for seed in seeds]
+    broken = [f"python -m tests.support.evolving {outcome.seed}: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken]
+    assert not broken, "\n".join(broken)
+    limited = 0
+    for seed in seeds:
+        first, changes = changes_for(seed)
+        steps = zip([first, *(change.topology for change in changes)], changes, strict=False)
+        limited += sum(change.what == "add" and not why_everybody(old, change.topology) for old, change in steps)
+    assert limited > JOINS_IN_CI / 2, "most who come in let some hold only"
+
+
+@pytest.mark.parametrize("mistake", ["who joins delivers what was for others", "what waits for its original is not named anew"])
+def test_mistakes_about_servers_that_come_in_are_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if mistake == "who joins delivers what was for others":
+        monkeypatch.setattr(Envelope, "version", MAX_VERSION)
+        assert caught(lambda number: run_one(64 * number + 20, trouble=FAST), 40) is not None
+        return
+    assert run_one(1452).broken == ()
+    monkeypatch.setattr(PendingFrames, "put_up", lambda pending, gate: setattr(pending, "gate", gate))
+    assert run_one(1452).broken
 
 
 @pytest.mark.parametrize("mistake", ["what waits is lost", "what waits overtakes", "what goes on begins anew"])

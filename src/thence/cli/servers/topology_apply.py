@@ -55,7 +55,7 @@ def command(
     Only servers of domains and links that change hold: what their clients
     send is accepted and waits, until all that is on its way there has been
     delivered. The others go on. What concerns the whole fabric, as that
-    servers come or go, lets all hold; --plan says who does, and why.
+    servers leave, lets all hold; --plan says who does, and why.
     Nothing is lost, doubled or out of order.
 
     It may be killed and started again at any moment. If it is not, servers

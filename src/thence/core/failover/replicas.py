@@ -254,7 +254,6 @@ class OriginalFirst(Gate):
         self._takeover = takeover
         self._domain = domain
         self._names = sorted(routes.topology.processes)
-        """In an order that the next topology has, too, if this domain goes on there."""
 
     def missing(self, frame: Frame[Any]) -> tuple[int, int] | None:
         envelope = frame.envelope

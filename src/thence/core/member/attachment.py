@@ -150,7 +150,7 @@ class Attachment:
     def _put_up_gates(self) -> None:
         if self.takeover is not None and self.takeover.group:
             for name, place in self.domains.items():
-                place.ordering.pending.gate = OriginalFirst(self.takeover, self.routes, name)
+                place.ordering.pending.put_up(OriginalFirst(self.takeover, self.routes, name))
 
     def fork(self) -> Attachment:
         """Return an attachment that goes on from here on its own."""

@@ -54,6 +54,8 @@ class Forwarder:
         """The number of the last message of our own that was accepted."""
         self.forwarded = 0
         """How many messages we have sent on for others, or keep for the replica that does, since we are in memory."""
+        self.since = 0
+        """With which version of the topology we came in, if not with the first one."""
         self.now = 0
         """When the step began that goes on; of a stored record, when it was made."""
 
@@ -83,6 +85,8 @@ class Forwarder:
     def send(self, envelope: Envelope) -> Deliverable:
         """Send a message of our own; return what is for us."""
         here, retained = self._attachment, self._retained
+        if envelope.to is None:
+            envelope = envelope.for_everyone_of(here.topology.version)
         if here.flat:
             (place,) = here.domains.values()
             output = self._stamp(place, envelope, envelope.to)
@@ -188,7 +192,7 @@ class Forwarder:
     def _deliver(self, place: DomainPlace | LinkPlace, frame: Frame[Any], envelope: Envelope, cascade: Cascade) -> None:
         """Deliver a message that has its turn, if it is for us."""
         here, takeover = self._attachment, self._attachment.takeover
-        if (envelope.to is None or here.name in envelope.to) and (takeover is None or takeover.delivers(place.name, envelope)):
+        if envelope.is_for(here.name, self.since) and (takeover is None or takeover.delivers(place.name, envelope)):
             here.seen.learn(envelope)
             cascade.deliver.append((place.name, frame))
 

@@ -65,11 +65,12 @@ class Member:
         topology = Topology.flat(where) if isinstance(where, Domain) else where
         routes = topology if isinstance(topology, Routes) else Routes(topology)
         self.attachment = Attachment(name, routes, self.options)
-        self.view = View()
+        self.view = View(since=routes.topology.version if routes.topology.version > 1 else 0)
         self._retained = Retention(name, self.options.retain_bytes) if self.options.retain_bytes else None
         self.log = DeliveryLog(self.attachment, self._retained)
         self.admission = Admission(self.attachment, self.log)
         self.forwarder = Forwarder(self.attachment, self.admission, self._retained)
+        self.forwarder.since = self.view.state.since
         self._started = False
         self._restoring = False
         self._join_parts()

@@ -78,6 +78,7 @@ class Survivor:
             {origin: dict(dropped) for origin, dropped in retained.dropped.items()},
             {name: queued[name] for name in lost if queued.get(name)},
             dict(retained.before),
+            self._view.state.since,
         )
 
     def give(self, names: tuple[MessageId, ...], elsewhere: Iterable[Envelope] = ()) -> tuple[Envelope, ...]:
@@ -197,7 +198,7 @@ class Reconfigurer:
         if isinstance(change, Expel):
             return view.expel(change, topology)
         if isinstance(change, Follow):
-            return view.follow(change, topology, name)
+            return view.follow(change, topology, name, self._greetings(change.greetings))
         if isinstance(change, BarLost):
             return view.bar(change, name)
         return view.prepare(change) if isinstance(change, Prepare) else view.resume(change)
@@ -273,6 +274,7 @@ class Reconfigurer:
     def load(self, state: ViewState | None) -> None:
         """Go on from the view of a snapshot."""
         self._view.load(state)
+        self._forwarder.since = self._view.state.since
         if state is not None and state.text:
             self._attachment.enter(Routes(parse(state.text, "the stored topology", force=True)), self._log.position)
         if state is not None and state.phase == "left":

@@ -91,6 +91,14 @@ class PendingFrames:
         self.gate: Gate | None = None
         """Put up by whoever owns the ordering, again after a restart: it is no part of the state."""
 
+    def put_up(self, gate: Gate) -> None:
+        """Let frames wait before this gate, also those that waited before another one: names may have other numbers there."""
+        before, self._blocked, self.gate = self._blocked, {}, gate
+        for missing, group in before.items():
+            for held in group:
+                anew = gate.missing(held.frame) if missing[0] < 0 else None
+                self._blocked.setdefault(anew or missing, []).append(held)
+
     def empty(self) -> PendingFrames:
         """Return one with the same limit and gate, in which nothing waits."""
         twin = PendingFrames(self._limit)

@@ -12,8 +12,14 @@ Rules:
   members, the first of them by the old way, and nothing would keep their order.
 * So whoever is not concerned takes the same decision for every message before and after: by which of its places it goes on.
 * Who stands for which relay, and in which domain it sends, is part of each place that it is in.
-* What stays from version to version beyond a single place concerns everybody: who is in the fabric, what is counted across it
+* Who comes in is in places that are replaced. Nobody sends to it by name, or takes anything from it, before it has the new
+  version: a connection stands for one. What is for everyone says of which version (``Envelope.version``): who is outside may
+  send on in the old one, and what then crosses the border is forwarded by those who came in, and delivered by none of them.
+  So for every message it is certain for whom it is, and all others have the new routes before they can need them.
+* What stays from version to version beyond a single place concerns everybody: who leaves, what is counted across the fabric
   (stability, safety), and who may use which link.
+* Nobody *leaves* while others go on: what these have sent to it, or it to them, may still be on its way anywhere, and the new
+  version has no routes for it. Nor is anybody *lost*: what survivors owe each other may be of any place that it went through.
 """
 
 from __future__ import annotations
@@ -29,8 +35,8 @@ def why_everybody(old: Topology, new: Topology, lost: Collection[str] = ()) -> s
     """Say why a change concerns all processes; empty: it need not."""
     if lost:
         return "the others have to compare what they have of those who are lost"
-    if set(old.homes) != set(new.homes):
-        return "what is sent to everyone goes to others from then on"
+    if not set(old.homes) <= set(new.homes):
+        return "what is on its way to those who leave, or from them, has to arrive before"
     for topology in (old, new):
         if topology.stability or any(domain.delivery != "at once" for domain in topology.domains.values()):
             return "it is counted across the whole fabric what all have"

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from thence.core.reconfig.retention import EVERYONE
+from thence.core.reconfig.retention import is_everyone
 from thence.core.wire.messages import Envelope, MessageId
 
 
@@ -37,11 +37,17 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     to: tuple[str, ...] | None
     held: bool = False
     """Whether it only waits there for its turn."""
+    version: int = 0
+    """For everyone of which version it is, if it is for everyone (``Envelope.version``)."""
 
     @property
     def id(self) -> MessageId:
         """The name of the message."""
         return MessageId(self.origin, self.number)
+
+    def is_for(self, member: str, report: Inventory) -> bool:
+        """Return whether it is for a member, of which this is the report."""
+        return self.version >= report.since if self.to is None else member in self.to
 
 
 class Inventory(msgspec.Struct, frozen=True, array_like=True):
@@ -56,6 +62,8 @@ class Inventory(msgspec.Struct, frozen=True, array_like=True):
     """How many frames it had for each member that is gone: they go nowhere."""
     before: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of the last message of each origin that it had delivered before the version in force."""
+    since: int = 0
+    """With which version it came in, if not with the first one."""
 
 
 class Shortage(NamedTuple):
@@ -93,7 +101,7 @@ class Settlement(NamedTuple):
 
 def copy_of(envelope: Envelope, *, held: bool = False) -> Copy:
     """Describe a message that we have."""
-    return Copy(envelope.origin, envelope.number, envelope.depth, envelope.to, held)
+    return Copy(envelope.origin, envelope.number, envelope.depth, envelope.to, held, envelope.version)
 
 
 def settle(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
@@ -104,7 +112,7 @@ def settle(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlemen
         lacks = [
             member
             for member, report in reports.items()
-            if (copy.to is None or member in copy.to) and report.latest.get(copy.origin, 0) < copy.number
+            if copy.is_for(member, report) and report.latest.get(copy.origin, 0) < copy.number
         ]
         if lacks:
             lacking[name] = lacks
@@ -166,7 +174,8 @@ def _shortages(reports: Mapping[str, Inventory]) -> list[Shortage]:
     for report in reports.values():
         for origin, dropped in report.dropped.items():
             for member, other in reports.items():
-                number = max(dropped.get(member, 0), dropped.get(EVERYONE, 0))
+                of_all = [number for name, number in dropped.items() if is_everyone(name, since=other.since)]
+                number = max(dropped.get(member, 0), *of_all, 0)
                 if other.latest.get(origin, 0) < number:
                     short[member, origin] = max(number, short.get((member, origin), 0))
     return [Shortage(member, origin, number) for (member, origin), number in sorted(short.items())]

@@ -125,6 +125,8 @@ class Follow(NamedTuple):
     topology: Topology
     peers: tuple[str, ...]
     """Who have gone on."""
+    greetings: tuple[bytes, ...] = ()
+    """As with a switch."""
 
 
 ViewInput = Hold | Prepare | Flush | BarLost | Switch | Resume | Expel | Follow
@@ -222,6 +224,8 @@ class ViewState(msgspec.Struct, array_like=True):
     """Who has no part in the attempt."""
     disowned: tuple[str, ...] = ()
     """Whom we never follow: when we were barred they were lost."""
+    since: int = 0
+    """With which version of the topology we came in, if not with the first one."""
 
     @property
     def paused(self) -> bool:
@@ -232,9 +236,9 @@ class ViewState(msgspec.Struct, array_like=True):
 class View:
     """One member's part in changes. The member itself makes the new places."""
 
-    def __init__(self) -> None:
-        """Nothing is going on."""
-        self.state = ViewState()
+    def __init__(self, since: int = 0) -> None:
+        """Nothing is going on; we came in with a version, if not with the first one."""
+        self.state = ViewState(since=since)
         self.next: Topology | None = None
         self.waiting_bytes = 0
         self._routes: Routes | None = None
@@ -373,7 +377,7 @@ class View:
             state.lost, state.owed, state.list_id, state.barred = (), [], "", ()
             state.kept, state.untouched, state.absent = None, False, ()
 
-    def follow(self, change: Follow, now: Topology, me: str) -> Changed | None:
+    def follow(self, change: Follow, now: Topology, me: str, greetings: tuple[Envelope, ...] = ()) -> Changed | None:
         """Return the record of following others; None if we are there already."""
         self._check("follow")
         following = change.topology
@@ -388,7 +392,8 @@ class View:
             raise UsageError(f"{self.state.phase} in attempt {self.state.attempt}: others count on that")
         if set(change.peers) <= set(self.state.disowned):
             raise UsageError(f"only those have gone on who were declared lost: {', '.join(change.peers)}")
-        return Changed("followed", self.state.attempt, write(following), kept=Comparison(now, following).kept_by(me))
+        kept = Comparison(now, following).kept_by(me)
+        return Changed("followed", self.state.attempt, write(following), greetings, kept=kept)
 
     def expel(self, change: Expel, now: Topology) -> Changed | None:
         """Return the record of having been left behind; None if we have left already."""

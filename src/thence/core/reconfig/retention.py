@@ -31,7 +31,18 @@ MAX_RETAINED_BYTES = 16 * 1024 * 1024
 """How many bytes they take at most, about, unless whoever runs the member has room for less."""
 
 EVERYONE = ""
-"""Stands for all members where messages that made room are counted by whom they were for."""
+"""Stands for all members where messages that made room are counted by whom they were for; behind it may be a version, in
+digits."""
+
+
+def everyone_of(version: int) -> str:
+    """Return what stands for all members of a version, of 0 for those of the first one."""
+    return f"{EVERYONE} {version}" if version else EVERYONE
+
+
+def is_everyone(name: str, since: int) -> bool:
+    """Return whether a name stands for all members of some version, one who came in with version ``since`` among them."""
+    return (name == EVERYONE and not since) or (name.startswith(" ") and int(name) >= since)
 
 
 class SavedRetention(msgspec.Struct, array_like=True):
@@ -88,7 +99,7 @@ class Retention:
     def _drop(self, envelope: Envelope) -> None:
         self._bytes -= weight_of(envelope)
         dropped = self.dropped.setdefault(envelope.origin, {})
-        for member in (EVERYONE,) if envelope.to is None else envelope.to:
+        for member in (everyone_of(envelope.version),) if envelope.to is None else envelope.to:
             dropped[member] = max(envelope.number, dropped.get(member, 0))
 
     def copies(self) -> Iterator[Envelope]:

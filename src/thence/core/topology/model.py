@@ -36,6 +36,7 @@ from thence.core.ordering.relayed import Relayed
 from thence.core.topology import checks
 from thence.core.topology.domain import Domain
 from thence.core.topology.link import Link as Link  # noqa: PLC0414  A name of this module, too.
+from thence.core.wire.messages import MAX_VERSION
 from thence.errors import ConfigError, TopologyError
 
 Promise = Literal["causal", "fifo", "total", "nothing"]
@@ -71,8 +72,8 @@ class Topology:
         self.stability = stability
         """Whether a message is kept by its origin until every recipient has it (docs/concepts/stability.md)."""
         checks.check_name(name, "name", spaces=True)
-        if version < 1:
-            raise TopologyError(f"version {version}: versions count from 1", "version")
+        if not 1 <= version <= MAX_VERSION:
+            raise TopologyError(f"version {version}: versions count from 1 to {MAX_VERSION} (MAX_VERSION)", "version")
         self.addresses = {name: address for name, address in (addresses or {}).items() if address is not None}
         checks.check_domains(self)
         checks.check_links(self)

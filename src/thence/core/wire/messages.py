@@ -28,6 +28,11 @@ MAX_DESTINATIONS = 65_536
 """The most destinations that one message may list. More than that is a broadcast (``to=None``)."""
 
 
+VIEW_BITS = 20
+
+MAX_VERSION = (1 << VIEW_BITS) - 1
+"""The highest version of a topology: it travels with what is sent to everyone."""
+
 FRAME_WEIGHT = 64
 """What a frame counts for in limits by bytes, beside its body."""
 
@@ -46,6 +51,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the origin of a message had seen before it, where relays order by that (``core.ordering.relayed``)."""
 
     depth: int
+    """As ``Envelope.seen`` says it where there is no vector."""
     vector: tuple[int, ...]
     """(stream, number, …): of which relay's stream, up to which number."""
 
@@ -59,13 +65,38 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The destinations, end to end; None means everyone."""
     body: bytes
     seen: int | Seen = 0
-    """Its depth, and a vector where relays order by that: they add the place that it has in their stream."""
+    """Its depth, and a vector where relays order by that: they add the place that it has in their stream.
+
+    Below 0: depth and version of what is for everyone of a version after the first one.
+    """
+
+    @property
+    def _packed(self) -> int:
+        return self.seen if isinstance(self.seen, int) else self.seen.depth
 
     @property
     def depth(self) -> int:
         """Deeper than all that its origin had sent or delivered before, where copies are kept (``core.reconfig.retention``);
         otherwise 0."""
-        return self.seen if isinstance(self.seen, int) else self.seen.depth
+        packed = self._packed
+        return packed if packed >= 0 else -packed >> VIEW_BITS
+
+    @property
+    def version(self) -> int:
+        """Of which version of the topology everyone is meant, if it is for everyone; 0: of the first one, or of any."""
+        return max(0, -self._packed) & MAX_VERSION
+
+    def is_for(self, name: str, since: int) -> bool:
+        """Return whether it is for a process that came in with a version: others send to everyone before they know of it."""
+        return self.version >= since if self.to is None else name in self.to
+
+    def for_everyone_of(self, version: int) -> Envelope:
+        """Return the same message, for everyone of a version; nothing need be said of the first one."""
+        if version < 2:
+            return self
+        seen = -(self.depth << VIEW_BITS | version)
+        vector = self.vector
+        return Envelope(self.origin, self.number, None, self.body, seen if vector is None else Seen(seen, vector))
 
     @property
     def vector(self) -> tuple[int, ...] | None:
@@ -74,7 +105,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def with_vector(self, vector: tuple[int, ...] | None) -> Envelope:
         """Return the same message with this vector."""
-        seen = self.depth if vector is None else Seen(self.depth, vector)
+        seen = self._packed if vector is None else Seen(self._packed, vector)
         return Envelope(self.origin, self.number, self.to, self.body, seen)
 
     @property

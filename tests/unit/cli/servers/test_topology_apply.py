@@ -37,7 +37,7 @@ def test_a_plan_says_what_changes_who_holds_and_what_to_do_before_and_after(tmp_
         "domain e is new, with B, D",
         "before: start D with the new file",
         "all 3 servers hold",
-        "all hold, since what is sent to everyone goes to others from then on",
+        "all hold, since what is on its way to those who leave, or from them, has to arrive before",
         "afterwards: stop C",
     ):
         assert said in " ".join(result.out.split()), result.out

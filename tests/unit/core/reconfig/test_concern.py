@@ -31,6 +31,9 @@ WIDE = (("B", "C"), ("X", "D"))
         pytest.param(fabric(ROW), fabric({"x": "UX", "a": "XA", "b": "ABY", "y": "YZ"}), "XABY", id="split"),
         pytest.param(fabric(ROW), fabric({"x": "UXABY", "y": "YZ"}), "UXABY", id="merge"),
         pytest.param(fabric(ROW), fabric({"x": "UX", "a": "XAY", "y": "YZB"}), "XABYZ", id="move"),
+        pytest.param(fabric(ROW), fabric({**ROW, "y": "QYZ"}), "YZ", id="join"),
+        pytest.param(fabric(ROW), fabric({**ROW, "y": "YZQ", "q": "QP"}), "YZ", id="join of a relay, and of those behind it"),
+        pytest.param(fabric(ROW), fabric({**ROW, "q": "ZQ"}), "Z", id="join in a domain of its own"),
         pytest.param(fabric(ROW), fabric({"x": "UX", "a": "ABXY", "y": "YZ"}), "XABY", id="in another order"),
         pytest.param(
             fabric({"x": "UYZ", "a": "YP", "b": "ZQ", "c": "UV"}),
@@ -74,8 +77,8 @@ def test_only_who_is_in_what_is_replaced_is_concerned(old: Topology, new: Topolo
 @pytest.mark.parametrize(
     ("old", "new", "lost", "why"),
     [
-        pytest.param(fabric(ROW), fabric({**ROW, "y": "YZQ"}), (), "what is sent to everyone goes to others", id="join"),
-        pytest.param(fabric(ROW), fabric({**ROW, "a": "XAY"}), (), "what is sent to everyone goes to others", id="leave"),
+        pytest.param(fabric(ROW), fabric({**ROW, "a": "XAY"}), (), "has to arrive before", id="leave"),
+        pytest.param(fabric(ROW), fabric({**ROW, "a": "XAYQ"}), (), "has to arrive before", id="leave and join"),
         pytest.param(fabric(ROW), fabric({**ROW, "a": "XAY"}), ("B",), "compare what they have", id="lost"),
         pytest.param(fabric(ROW), fabric(ROW, stability=True), (), "counted across the whole fabric", id="stability"),
         pytest.param(fabric(ROW), fabric({"x": "UXABYZ"}), (), "there is a single domain", id="one domain"),

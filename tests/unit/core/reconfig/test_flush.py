@@ -64,5 +64,13 @@ def test_a_copy_that_had_to_make_room_is_missed_by_who_lacks_it_and_by_nobody_el
     assert found.short == (Shortage("y", "q", 2), Shortage("z", "p", 8))
 
 
+def test_who_came_in_later_lacks_nothing_that_was_for_everyone_before() -> None:
+    copies = [Copy("p", number, number, None, version=version) for number, version in ((1, 0), (2, 2), (3, 3))]
+    joined = Inventory({}, [], {"q": {"": 9, " 2": 8, " 3": 7, "y": 6}}, {}, since=3)
+    found = settle(("p",), {"x": report({"p": 3}, *copies), "y": joined, "z": report({})})
+    assert found.owed == {"x": (), "y": (MessageId("p", 3),), "z": tuple(copy.id for copy in copies)}
+    assert found.short == (Shortage("x", "q", 9), Shortage("y", "q", 7), Shortage("z", "q", 9))
+
+
 def test_what_was_queued_for_the_lost_is_counted() -> None:
     assert settle(("p",), {"x": report({}, p=4), "y": report({}, p=2)}).undeliverable == 6

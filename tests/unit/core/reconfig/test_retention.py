@@ -10,7 +10,7 @@ from thence.core.member.member import Member
 from thence.core.reconfig import retention
 from thence.core.reconfig.flush import settle
 from thence.core.reconfig.protocol import Expel, Flush, Hold, NewView, Prepare, Resume, Switch
-from thence.core.reconfig.retention import Retention
+from thence.core.reconfig.retention import Retention, is_everyone
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, MessageId
@@ -34,6 +34,16 @@ def test_the_oldest_copies_make_room_and_it_is_known_for_whom_they_were(monkeypa
         kept.keep(Envelope("p", number, to, b"", number))
     assert [envelope.number for envelope in kept.copies()] == [3, 4]
     assert kept.dropped == {"p": {"x": 1, "y": 1, retention.EVERYONE: 2}}
+
+
+def test_what_had_to_make_room_is_counted_by_the_version_of_which_everyone_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "MAX_RETAINED", 1)
+    kept = Retention("a")
+    for number, version in enumerate((1, 2, 12, 2, 13), 1):
+        kept.keep(Envelope("p", number, None, b"", number).for_everyone_of(version))
+    assert kept.dropped == {"p": {retention.EVERYONE: 1, " 2": 4, " 12": 3}}
+    assert [name for name in ("", " 2", " 12", "x") if is_everyone(name, since=0)] == ["", " 2", " 12"]
+    assert [name for name in ("", " 2", " 12", "x") if is_everyone(name, since=12)] == [" 12"]
 
 
 def test_bytes_are_limited_too_but_one_copy_may_be_of_any_size() -> None:

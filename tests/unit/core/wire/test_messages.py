@@ -7,7 +7,22 @@ import pytest
 
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.ordering.vector import FullVectorStamp, VectorStamp
-from thence.core.wire.messages import Envelope, Frame, MessageId, Packet, control_bytes
+from thence.core.wire.messages import MAX_VERSION, Envelope, Frame, MessageId, Packet, Seen, control_bytes
+
+
+@pytest.mark.parametrize("seen", [0, 7, 2**40, Seen(7, (0, 3))])
+@pytest.mark.parametrize("version", [2, MAX_VERSION])
+def test_what_is_for_everyone_of_a_later_version_says_so_and_keeps_the_rest(seen: int | Seen, version: int) -> None:
+    message = Envelope("A", 3, None, b"x", seen)
+    assert message.version == 0
+    assert message.for_everyone_of(1) is message
+    later = message.for_everyone_of(version)
+    assert (later.id, later.to, later.body) == (message.id, None, b"x")
+    assert (later.version, later.depth, later.vector) == (version, message.depth, message.vector)
+    other = later.with_vector((1, 2))
+    assert (other.version, other.depth, other.vector) == (version, message.depth, (1, 2))
+    assert other.with_vector(None).with_vector(message.vector) == later
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=Envelope) == later
 
 
 def test_a_message_is_named_by_origin_and_number() -> None:

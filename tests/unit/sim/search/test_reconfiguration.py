@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.search.reconfiguration import ChangeCase, Reconfigurations, explore_change
 from thence.core.member.attachment import Attachment
-from thence.core.reconfig import coordinator, protocol
+from thence.core.reconfig import concern, coordinator, protocol
 from thence.core.reconfig.border import Border
 from thence.core.reconfig.concern import Comparison
 from thence.core.reconfig.coordinator import Coordinator, Decision
@@ -18,6 +18,7 @@ from thence.core.reconfig.flush import Inventory, Settlement, settle
 from thence.core.reconfig.protocol import BarLost, Resume, Standing, Switch, View, ViewInput
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
+from thence.core.wire.messages import MAX_VERSION, Envelope
 from thence.sim.search.search import replay
 
 
@@ -40,6 +41,15 @@ def named(version: int, **domains: str) -> Topology:
 
 BESIDE = ChangeCase(named(1, x="UX", a="XAB"), named(2, x="UX", a="XA", b="AB"), 1)
 """A split beside a domain that goes on."""
+
+JOIN = ChangeCase(named(1, x="UX", a="XA"), named(2, x="UX", a="XAJ"), 1)
+"""One comes into a domain beside one that goes on."""
+
+JOIN_OF_A_RELAY = ChangeCase(named(1, x="UX", a="XA"), named(2, x="UX", a="XAJ", b="JK"), 1)
+"""The same, and it forwards what it does not deliver."""
+
+JOIN_WITHOUT_ONE = ChangeCase(named(1, x="UWX", a="XA"), named(2, x="UWX", a="XAJ"), 1, absent=("U",))
+"""One whom it does not concern is away."""
 
 BETWEEN = ChangeCase(named(1, a="XAB", x="XY", c="YCD"), named(2, a="XA", b="AB", x="XY", c="YC", d="CD"), 1)
 """Two splits on both sides of a domain that goes on."""
@@ -82,6 +92,11 @@ TWO_FILES = ChangeCase(reordered(1), reordered(2, "l"), 0, absent=("C", "D"), re
         pytest.param(BESIDE, id="split beside a domain that goes on"),
         pytest.param(BESIDE._replace(deaths=1), id="split beside a domain, the command dies"),
         pytest.param(BESIDE._replace(leases=1), id="split beside a domain, a member goes back"),
+        pytest.param(JOIN, id="join beside a domain that goes on"),
+        pytest.param(JOIN._replace(deaths=1), id="join, the command dies"),
+        pytest.param(JOIN._replace(leases=1), id="join, a member goes back"),
+        pytest.param(JOIN_OF_A_RELAY, id="join of a relay beside a domain that goes on"),
+        pytest.param(JOIN_WITHOUT_ONE, id="join, one is away"),
         pytest.param(BETWEEN, id="two splits, and a domain between that goes on"),
         pytest.param(ChangeCase(FLAT, SPLIT, 2), id="split"),
         pytest.param(ChangeCase(FLAT, LINKED, 2), id="split, with two pairs of relays between"),
@@ -245,6 +260,27 @@ def test_a_mistake_about_what_goes_on_is_found(mistake: str, monkeypatch: pytest
         monkeypatch.setattr(Comparison, "_enters_alike", lambda *_: True)
         case = BY_ANOTHER
     assert explore_change(case).broken is not None
+
+
+def test_who_joins_and_delivers_what_was_for_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Envelope, "version", MAX_VERSION)
+    assert explore_change(JOIN_OF_A_RELAY).broken == "creation"
+
+
+LEAVE = ChangeCase(named(1, x="UX", a="XAL"), named(2, x="UX", a="XA"), 1)
+LOSS = LEAVE._replace(lost=("L",))
+
+
+@pytest.mark.parametrize(("case", "others_hold"), [(LEAVE, False), (LEAVE, True), (LOSS, False), (LOSS, True)])
+def test_who_leaves_or_is_lost_lets_all_others_hold_for_a_reason(
+    case: ChangeCase, others_hold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not others_hold:
+        for module in (concern, protocol, coordinator):
+            monkeypatch.setattr(module, "why_everybody", lambda *_: "")
+        # Nobody's messages decide whether a place goes on but of those who stay: there is no other way for the rest.
+        monkeypatch.setattr(Comparison, "_enters_alike", lambda *_: True)
+    assert (explore_change(case).broken is None) == others_hold
 
 
 def test_a_change_without_more_than_half_of_all_is_never_made() -> None:
