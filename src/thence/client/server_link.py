@@ -242,7 +242,9 @@ class ServerLink:
     def _frame(self, connection: Connection, frame: memoryview) -> None:
         said = understand(frame, self._connector.address.url)
         if isinstance(said, Deliver):
-            deliveries = self._parts.deliveries
+            deliveries, received = self._parts.deliveries, self._parts.inbox.received
+            if said.position > received + 1:
+                raise MalformedFrame(f"message {said.position} for {self._parts.state.name!r} came after {received}")
             if not said.withheld:
                 deliveries.deliver(said.position, said.skip, said.sender, said.topic, said.messages, said.everyone)
             elif deliveries.withhold(said.position, said.skip, said.messages):

@@ -5,6 +5,7 @@ One line says so. Whoever waits in vain is told for what, from whom and for how 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
@@ -21,13 +22,17 @@ from thence.client import admin
 from thence.net.protocol import (
     AgentAnswer,
     AgentQuestion,
+    BatchItem,
+    ClientHello,
     ClientWelcome,
     ControlFrame,
+    Deliver,
     OperatorAnswer,
     OperatorQuestion,
     StatusAnswer,
     StatusQuestion,
     ViewRequest,
+    write_messages,
 )
 from thence.net.proxy import Mode, Proxy
 from thence.node.peers import outgoing_calls
@@ -148,6 +153,22 @@ async def test_who_gets_no_message_is_told_so() -> None:
     async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
         with pytest.raises(TimeoutError, match=r"^no message for 'ann' within 0.2 s$"):
             await ann.receive(within=SHORT_S)
+
+
+async def test_a_message_that_cannot_come_next_ends_its_connection_and_is_no_bug() -> None:
+    calls: list[ClientHello] = []
+    told: list[str] = []
+
+    def answers(said: ControlFrame) -> list[ControlFrame]:
+        if not isinstance(said, ClientHello):
+            return []
+        calls.append(said)
+        return [ClientWelcome("s1", "flat", 0, 0, 0, 1), Deliver(5, 0, "bob", None, write_messages([BatchItem(b"x")]))]
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: told.append(str(said)))
+    async with hostile(answers) as where, thence.connect(where, "ann"):
+        await until(lambda: len(calls) == 3)
+    assert told == []
 
 
 async def test_who_gets_no_answer_is_told_whose(monkeypatch: pytest.MonkeyPatch) -> None:

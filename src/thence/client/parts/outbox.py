@@ -204,6 +204,7 @@ class Outbox:
         """Note that all messages up to this number are accepted or refused."""
         if upto <= self.accepted:
             return
+        upto = min(upto, self.number)  # What is not sent is not accepted, whatever is claimed.
         self.accepted = upto
         if self._spans is not None:
             self._spans.accepted(self._state.name, upto)
@@ -220,7 +221,7 @@ class Outbox:
     def on_undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         """Refuse these messages. ``forbidden``: the sender is not allowed to write them."""
         waited = self.waited_for()
-        for number in range(max(first, self.accepted + 1), first + count):
+        for number in range(max(first, self.accepted + 1), min(first + count, self.number + 1)):  # Whatever is claimed.
             if number in waited:
                 self._refusals[number] = NotAllowed(reason) if forbidden else UsageError(reason)
             else:

@@ -86,6 +86,16 @@ async def test_a_refusal_goes_to_who_waits_for_the_message_or_to_the_hook(sent: 
     assert sent.reasons == ["no"], "an answer that comes twice counts once"
 
 
+async def test_answers_about_messages_that_were_not_sent_mean_nothing(sent: Sent) -> None:
+    sent.outbox.post("ann", b"1", None)
+    sent.outbox.on_undeliverable(1, 100_000, "nobody", forbidden=False)
+    assert sent.reasons == ["nobody"]
+    sent.outbox.on_accepted(2**62)
+    assert (sent.outbox.accepted, sent.outbox.unaccepted) == (1, 0)
+    sent.outbox.post("ann", b"2", None)
+    assert sent.outbox.unaccepted == 1
+
+
 async def test_messages_sent_before_the_numbers_are_known_go_on_behind_those_of_an_earlier_program(sent: Sent) -> None:
     waiting = asyncio.ensure_future(sent.outbox.send(("ann",), None, b"?", None))
     await asyncio.sleep(0.01)
