@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 import thence
 from tests.house.tree import ROOT, SOURCE, imported_modules, name_of, parse, run_python
 
@@ -87,7 +89,8 @@ NOT_YET: Final = frozenset({"thence.pipeline", "thence.pipeline.kernels", "thenc
 """Packages that do not say what they export."""
 
 
-def modules() -> dict[str, ast.Module]:
+@pytest.fixture(scope="module")
+def known() -> dict[str, ast.Module]:
     """Return all modules by name; a package has the name of its folder."""
     found = {}
     for path in sorted(SOURCE.rglob("*.py")):
@@ -149,23 +152,21 @@ def examples() -> Iterator[tuple[str, ast.Module]]:
             yield name_of(page), ast.parse(textwrap.dedent(code))
 
 
-def test_a_package_says_what_it_is_for_what_it_may_import_and_what_it_exports() -> None:
-    known = modules()
+def test_a_package_says_what_it_is_for_what_it_may_import_and_what_it_exports(known: Mapping[str, ast.Module]) -> None:
     assert {name: missing for name in sorted(packages()) if name not in NOT_YET and (missing := unsaid(known[name]))} == {}
 
 
-def test_what_is_exported_is_there() -> None:
-    known = modules()
+def test_what_is_exported_is_there(known: Mapping[str, ast.Module]) -> None:
     gone = {f"{name}.{one}" for name in packages() for one in exports(ast.get_docstring(known[name]) or "")} - known.keys()
     assert sorted(gone) == []
 
 
-def test_nobody_imports_what_a_package_keeps_to_itself() -> None:
-    assert trespasses(modules(), packages()) == []
+def test_nobody_imports_what_a_package_keeps_to_itself(known: Mapping[str, ast.Module]) -> None:
+    assert trespasses(known, packages()) == []
 
 
-def test_pages_and_examples_import_what_is_public() -> None:
-    known, folders = modules(), packages()
+def test_pages_and_examples_import_what_is_public(known: Mapping[str, ast.Module]) -> None:
+    folders = packages()
     used = {(where, target) for where, tree in examples() for target in loaded(tree, known)}
     assert {"docs", "examples"} <= {where.partition("/")[0] for where, _ in used}
     assert sorted(one for one in used if one[1] not in folders and not is_exported(one[1], known, folders)) == []

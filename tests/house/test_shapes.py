@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import ast
 
-from tests.house.shapes import classes, crowded, doubled, files_of_packages, large, source
+import pytest
+
+from tests.house.shapes import Shape, classes, crowded, doubled, files_of_packages, large, source
+
+Classes = dict[str, dict[str, Shape]]
 
 LARGE = {
     # The API of programs: its parts do the work, its names are released, and no group of them is a thing of its own.
@@ -29,8 +33,14 @@ CROWDED: dict[str, int] = {}
 """Packages with too many files, and how many at most."""
 
 
-def test_no_class_is_larger_than_it_was_and_no_other_one_is_large() -> None:
-    found = {name: tuple(sizes) for name, *sizes in large(classes(source()))}
+@pytest.fixture(scope="module")
+def known() -> Classes:
+    """Return the classes of the package."""
+    return classes(source())
+
+
+def test_no_class_is_larger_than_it_was_and_no_other_one_is_large(known: Classes) -> None:
+    found = {name: tuple(sizes) for name, *sizes in large(known)}
     grown = [
         name
         for name, sizes in found.items()
@@ -40,8 +50,8 @@ def test_no_class_is_larger_than_it_was_and_no_other_one_is_large() -> None:
     assert sorted(LARGE.keys() - found.keys()) == [], "these are small enough now: take them off the list"
 
 
-def test_no_class_name_exists_twice_that_did_not() -> None:
-    found = doubled(classes(source()))
+def test_no_class_name_exists_twice_that_did_not(known: Classes) -> None:
+    found = doubled(known)
     assert [name for name, count in found.items() if count > TWICE.get(name, 1)] == []
     assert sorted(TWICE.keys() - found.keys()) == [], "these exist once now: take them off the list"
 

@@ -11,7 +11,8 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,6 +23,8 @@ from tests.house.words import ALLOWED, KEYS, LEFT, PAGE, RETIRED, SECTIONS, glos
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMMAND: Final = "to write it anew: .venv/bin/python -m tests.house.words"
 KEY: Final = re.compile("|".join(KEYS))
+ANY: Final = re.compile(rf"(?<![a-z])(?:{'|'.join(one.pattern for one in RETIRED.values())})(?![a-z])")
+"""Finds whether there is anything to look for more closely."""
 PATTERNS: Final = {word: re.compile(rf"(?<![a-z])(?:{one.pattern})(?![a-z])") for word, one in RETIRED.items()}
 
 
@@ -41,13 +44,14 @@ class Use(NamedTuple):
     text: str
 
 
+@cache
 def split(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name).strip()
 
 
-def names(tree: ast.AST) -> Iterator[Reading]:
+def names(nodes: Sequence[ast.AST]) -> Iterator[Reading]:
     """Give the identifiers of a module; of those that are used, the ones that are attributes or bound here."""
-    for node in ast.walk(tree):
+    for node in nodes:
         line = getattr(node, "lineno", 0)
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -58,8 +62,8 @@ def names(tree: ast.AST) -> Iterator[Reading]:
                 pass
 
 
-def sentences(tree: ast.AST) -> Iterator[Reading]:
-    for node in ast.walk(tree):
+def sentences(nodes: Sequence[ast.AST]) -> Iterator[Reading]:
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\S\s+\S", node.value):
             for offset, line in enumerate(node.value.splitlines()):
                 yield Reading(node.lineno + offset, line, False)
@@ -75,9 +79,9 @@ def readings(path: str, text: str) -> Iterator[Reading]:
     """Give what is read of a file: its name, and what is in it."""
     yield Reading(0, split(Path(path).stem), True)
     if path.endswith(".py"):
-        tree = ast.parse(text)
-        yield from names(tree)
-        yield from sentences(tree)
+        nodes = list(ast.walk(ast.parse(text)))
+        yield from names(nodes)
+        yield from sentences(nodes)
         yield from comments(text)
     else:
         for number, line in enumerate(text.splitlines(), 1):
@@ -88,6 +92,8 @@ def uses(path: str, text: str) -> Iterator[Use]:
     """Give the retired words of a file."""
     for reading in readings(path, text):
         said = (reading.text if reading.is_name else KEY.sub(" ", reading.text)).lower()
+        if not ANY.search(said):
+            continue
         for word, pattern in PATTERNS.items():
             if reading.is_name or not RETIRED[word].only_in_names:
                 for found in pattern.finditer(said):
