@@ -144,6 +144,7 @@ async def _change(fleet: Fleet, case: Case, old: Topology, new: Topology) -> dic
     for name in new.processes:
         if name not in old.homes:
             fleet.start_one(name, fleet.data / FILE)
+            await _answers(new, name)
     if case.lost:
         fleet.kill(CONCERNED)
     made = asyncio.create_task(TopologyChange(old, new, Access(), lambda _: None, lost=case.lost).apply(60))
@@ -153,6 +154,15 @@ async def _change(fleet: Fleet, case: Case, old: Topology, new: Topology) -> dic
         await asyncio.sleep(DOWN_S)
         fleet.start_one(CONCERNED)
     return dict((await made).paused_ms)
+
+
+async def _answers(topology: Topology, name: str) -> None:
+    """Wait until a server is there."""
+    while True:
+        with suppress(OSError, TimeoutError):
+            await ask_status(_url(topology, name))
+            return
+        await asyncio.sleep(EVERY_S)
 
 
 async def _in_phase(topology: Topology, name: str, phase: str) -> None:

@@ -125,7 +125,7 @@ class SimulatedNode:
 
     def connect(self, address: str, chance: Random) -> None:
         """Talk to peers over links from now on. Others call a process at its address, which is its name unless it is a copy."""
-        process = Surroundings(lambda: self.member, self._take, lambda peer: self._step(Connected(peer)))
+        process = Surroundings(lambda: self.member, self._take, self._joined)
         parts = (peers(self.member.topology, self.name), chance, self._kernel, self._network, self.queue, process)
         self.connections = self.connections_type((self.name, address), *parts)
         self.connections.look(self.queue.life)
@@ -206,12 +206,17 @@ class SimulatedNode:
         mine = [decode_record(record) for record in records if type(record) is not ClaimRecord]
         ready = self.member.step(Restored(snapshot, mine, self.knowledge.consumed), now)
         if self.connections is not None:
-            self.connections.restart(claims, [record for record in records if type(record) is ClaimRecord])
+            there = [] if self.member.view.state.phase == "left" else peers(self.member.topology, self.name)
+            self.connections.restart(there, claims, [record for record in records if type(record) is ClaimRecord])
         return ready
 
     def _snapshot(self) -> object:
         """Return what stands for everything on the disk."""
         return self.member.snapshot(), {} if self.connections is None else dict(self.connections.claims)
+
+    def _joined(self, peer: str) -> None:
+        if any(peer in place.peers for place in self.member.attachment.places.values()):  # Else we have left, and it has not.
+            self._step(Connected(peer))
 
     # Copies.
 

@@ -124,6 +124,8 @@ class Simulation:
         self.failures = Failures(self.fabric)
         self.copies = CopyFaults(self.fabric, self.failures) if connected else None
         self.reconfiguration = ReconfigurationFaults(self.fabric, self.failures, changes) if isinstance(where, Changes) else None
+        if self.copies is not None and self.reconfiguration is not None:
+            self.copies.on_made = self.reconfiguration.enlist
 
     @property
     def topology(self) -> Topology:

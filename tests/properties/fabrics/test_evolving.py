@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from itertools import takewhile
+from typing import Any
 
 import msgspec
 import pytest
@@ -198,6 +199,33 @@ def test_processes_that_have_connections_change_too(seed: int) -> None:
     assert judge(events, REQUIRED).kept
     assert run.reconfiguration is not None
     assert run.reconfiguration.counts["changes"] == len(planned)
+
+
+def copied(kind: str, seed: int) -> tuple[str, ...]:
+    """Return what is wrong with a run in which the fabric changes and one process runs on a copy."""
+    first, changes = changes_for(seed)
+    planned = [change.topology for change in takewhile(lambda change: not change.lost, changes)]
+    faults: dict[str, Any] = {kind: 1}
+    options = SimulationOptions(messages=20, pattern="mixed", gap="exponential:30ms", durable=True, seed=seed, **faults)
+    run = Simulation(options, lambda _: None, where=Changes([first, *planned], FAST), max_events=300_000)
+    verdict = run.run().copies
+    assert verdict is not None
+    return verdict.broken
+
+
+COPIES = ("rollbacks", "clones", "lost_disks", "snapshots")
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_where_processes_run_on_copies_while_the_fabric_changes_nothing_vanishes_without_a_word(kind: str) -> None:
+    for seed in (*range(0, 12, 2), 52, 164):
+        assert copied(kind, seed) == (), seed
+
+
+def test_what_vanishes_at_a_border_where_processes_run_on_copies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Border.open
+    monkeypatch.setattr(Border, "open", lambda border: opened(border)[1:])
+    assert copied("clones", 164)
 
 
 class _WithoutQuiet(Coordinator):

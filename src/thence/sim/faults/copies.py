@@ -5,6 +5,8 @@ none that could be judged. Rules of the verdict:
 
 * Whatever an application knows to be accepted is at its recipients' applications at the end, or somebody has said aloud why
   not: its process, its recipients or the two towards each other do not go on, or, where several have forgotten, it was refused.
+* Where there are several domains, or the fabric changes, somebody on its way may not go on, or have stayed behind in an older
+  version: its peers say so, and what went through it, or waits for the change, is not asked for.
 * What a copy has forgotten is not asked for. Nobody else may ever have known of it, and nobody can then
   (docs/concepts/guarantees.md).
 * Nobody is refused in a run, or a part of it, in which nobody runs on a copy.
@@ -12,9 +14,13 @@ none that could be judged. Rules of the verdict:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from thence.core.ordering import ordering_named
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
 from thence.sim.disk import Disk
 from thence.sim.fabric import Fabric
 from thence.sim.faults.failures import Failures
@@ -52,6 +58,8 @@ class CopyFaults:
         """Connect all processes: without epochs nobody would notice."""
         self.copied: set[str] = set()
         """Names of those that ran on a copy."""
+        self.on_made: Callable[[SimulatedNode], None] | None = None
+        """Called with each process that will run beside another one of its name."""
         self._fabric = fabric
         self._failures = failures
         self._schedule = fabric.kernel.schedule
@@ -146,6 +154,8 @@ class CopyFaults:
         address = f"{node.name}~{number}"
         made = node.beside(address, self._calls(address))
         self._fabric.nodes[address] = made
+        if self.on_made is not None:
+            self.on_made(made)
         made.crash()
         made.return_to(machine)
         self._leave_alone(made)
@@ -187,12 +197,50 @@ class CopyFaults:
             return True  # Both have forgotten: frames of one depend on what the other does not know, and the log says so.
         if self._fabric.nodes[name].fenced and node.connections is not None and name not in node.connections.joined:
             return True  # It waits here: whoever is where it calls is fenced, and a copy elsewhere does not call it either.
+        if self._is_stuck(node, message, name):
+            return True
         # It has come, and waits, perhaps for others that wait, for one of somebody who does not go on: `status` lists it.
-        silent = {other.name for other in self._fabric.nodes.values() if other.fenced or refused_by(other)}
+        silent = self._silent()
         for waits in [other.member.attachment.waiting() for other in there]:
             if any(wait.message == message.id for wait in waits) and any(wait.missing.sender in silent for wait in waits):
                 return True
         return False
+
+    def _silent(self) -> set[str]:
+        """Return who does not go on with somebody."""
+        return {other.name for other in self._fabric.nodes.values() if other.fenced or refused_by(other)}
+
+    def _is_stuck(self, node: SimulatedNode, message: AcceptedMessage, name: str) -> bool:
+        """Whether a message goes through one who does not go on, or waits for a change that cannot end without it."""
+        nodes, silent = self._fabric.nodes.values(), self._silent()
+        topologies = {other.member.topology.fingerprint: other.member.topology for other in nodes}
+        newest = max(topology.version for topology in topologies.values())
+        # Its peers have gone on without such a copy, and tell it so.
+        late = [other for other in nodes if other.name in self.copied and other.member.topology.version < newest]
+        silent |= {other.name for other in late}
+        if any(other is node or other.name == name for other in late):
+            return True
+        if silent and any(silent & _needed(topology, node.name, name) for topology in topologies.values()):
+            return True
+        held = {envelope.id for other in nodes for envelope in other.member.view.state.waiting}
+        held |= {envelope.id for other in nodes for _, envelope in other.member.attachment.border.crossings}
+        if node.participant is not None:  # Where the fabric changes there are more ways for one to wait for another.
+            held |= {wait.message for other in nodes for wait in other.member.attachment.waiting() if wait.message is not None}
+        return bool(silent) and message.id in held
+
+
+def _needed(topology: Topology, origin: str, name: str) -> set[str]:
+    """Return on whom it depends whether a message gets there: relays, and all whose domain does not hand it on directly."""
+    if not {origin, name} <= topology.homes.keys():
+        return set()
+    way = Routes(topology).path(origin, name) if origin != name else [origin, topology.homes[origin][0]]
+    needed = set(way[2:-1:2])
+    for place in way[1::2]:
+        if place in topology.links:
+            needed.update(topology.links[place].members)
+        elif not ordering_named(topology.domains[place].ordering).traits.direct:
+            needed.update(topology.domains[place].members)
+    return needed
 
 
 def refused_by(node: SimulatedNode) -> dict[str, str]:

@@ -210,11 +210,15 @@ class ReconfigurationFaults:
         self._dying: dict[str, None] = {}
         """Of whom it is settled whether they die before they are lost."""
         for node in fabric.nodes.values():
-            participant = node.take_part()
-            participant.on_lost_speaker = self._expel_later
-            participant.on_switched = partial(self._switched, node)
-            participant.on_started = partial(self._meet_peers, node)
+            self.enlist(node)
         self.kernel.schedule(self.chance.randrange(1, fabric.options.span_ns), self._lead)
+
+    def enlist(self, node: SimulatedNode) -> None:
+        """Let a process take part."""
+        participant = node.take_part()
+        participant.on_lost_speaker = self._expel_later
+        participant.on_switched = partial(self._switched, node)
+        participant.on_started = partial(self._meet_peers, node)
 
     @property
     def finished(self) -> bool:

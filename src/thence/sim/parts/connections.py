@@ -80,6 +80,7 @@ class ConnectionMemory(NamedTuple):
     claims: dict[str, Claim]
     reach: Reach
     joined: tuple[str, ...]
+    peers: tuple[str, ...]
 
 
 class Surroundings(NamedTuple):
@@ -164,14 +165,15 @@ class Connections:
 
     # Starts and copies.
 
-    def restart(self, claims: Mapping[str, Claim], records: Iterable[ClaimRecord]) -> None:
-        """Begin anew with what is on the disk."""
+    def restart(self, peers: list[str], claims: Mapping[str, Claim], records: Iterable[ClaimRecord]) -> None:
+        """Begin anew with what is on the disk, also if the topology there is an older one, with other peers."""
+        self.peers = peers
         self.claims = {**claims, **{record.peer: record.claim for record in records}}
         sent = {
             peer: {place: known.sent for place, known in self._process.member().attachment.progress(peer).items()}
             for peer in self.peers
         }
-        for peer, claim in self.claims.items():
+        for peer, claim in [(peer, claim) for peer, claim in self.claims.items() if peer in sent]:
             self.claims[peer] = self._started(claim, sent[peer])
             self._queue.disk.append(ClaimRecord(peer, self.claims[peer]))
         self._reach = Reach()
@@ -183,11 +185,11 @@ class Connections:
 
     def memory(self) -> ConnectionMemory:
         """Return a copy of what is in memory."""
-        return ConnectionMemory(dict(self.claims), deepcopy(self._reach), tuple(self.joined))
+        return ConnectionMemory(dict(self.claims), deepcopy(self._reach), tuple(self.joined), tuple(self.peers))
 
     def resume(self, memory: ConnectionMemory) -> None:
         """Go on from such a copy. Links are gone: others have gone on with them."""
-        self.claims, self._reach = dict(memory.claims), deepcopy(memory.reach)
+        self.claims, self._reach, self.peers = dict(memory.claims), deepcopy(memory.reach), list(memory.peers)
         self._begin_anew()
         for peer in [peer for peer in memory.joined if peer in self._handshakes]:
             self._handshakes[peer].link, self._handshakes[peer].stage = "gone", "joined"
