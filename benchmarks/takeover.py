@@ -129,12 +129,20 @@ class Back(NamedTuple):
 NEVER: Final = Back()
 
 
-def measure(text: str, killed: tuple[str, ...], *, back: Back, messages: int = MESSAGES, trace: Path | None = None) -> Gaps:
+def measure(
+    text: str,
+    killed: tuple[str, ...],
+    *,
+    back: Back,
+    messages: int = MESSAGES,
+    trace: Path | None = None,
+    kind: type[Fleet] = Fleet,
+) -> Gaps:
     """Run a fabric, kill these relays in the middle, and start them again after a while, or never."""
     with tempfile.TemporaryDirectory(prefix="thence-takeover-") as folder:
         data = Path(folder)
         topology = with_addresses(parse(text), data / "topology.toml")
-        fleet = Fleet(topology, data, trace=trace)
+        fleet = kind(topology, data, trace=trace)
         try:
             fleet.start()
             return asyncio.run(_talk(fleet, topology, killed, back, messages))

@@ -15,7 +15,7 @@ import pytest
 
 import thence
 from tests.integration.faults.test_faults import proxied
-from tests.support.servers.running import addressed, assert_kept, started, until, url
+from tests.support.servers.running import PreparedFleet, addressed, assert_kept, started, until, url
 from thence.cli.servers.up import Fleet
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import write
@@ -61,7 +61,7 @@ async def chain(killed: str, folder: Path) -> AsyncIterator[Chain]:
         sees = {"x": topology.at({**topology.addresses, "s": proxies["s"].address})}
         sees["s"] = topology.at({**topology.addresses, "x": proxies["x"].address})
         (folder / "topology.toml").write_text(write(sees.get(killed, topology)), encoding="utf-8")
-        fleet = Fleet(topology, folder, trace=folder / "trace")
+        fleet = PreparedFleet(topology, folder, trace=folder / "trace")
         stack.callback(fleet.stop)
         fleet.start_one(killed)
         others: dict[str, Server] = {}

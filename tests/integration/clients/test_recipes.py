@@ -25,7 +25,7 @@ from examples.editing import Editor
 from examples.kvstore import Put, Replica
 from examples.shop import Money, Order, Place, Shelf
 from tests.support.pages.typed_pages import Shell
-from tests.support.servers.running import PATIENCE_S, addressed, until, wait_for_server
+from tests.support.servers.running import PATIENCE_S, PreparedFleet, addressed, until, wait_for_server
 from tests.test_docs import ROOT, blocks, calls, matches, read
 from thence.cli.messages.chat_demo import start_behind
 from thence.cli.servers.up import Fleet, free_addresses, with_addresses
@@ -112,7 +112,7 @@ async def running(folder: Path, ordering: str = "matrix", agents: tuple[str, ...
     topology = with_addresses(addressed(f'promise = "{promise}"\n{fabric}'), folder / "topology.toml")
     lines = Lines(topology, Random(1))
     await lines.start()
-    fleet = Fleet(topology, folder, agents=agents)
+    fleet = PreparedFleet(topology, folder, agents=agents)
     try:
         start_behind(fleet, lines)
         for name in topology.processes:

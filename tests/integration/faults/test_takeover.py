@@ -14,7 +14,7 @@ import pytest
 import thence
 from benchmarks.table import Row, judged
 from benchmarks.takeover import BETWEEN, FIFO_LINK, LINK, NEVER, SETS, TWIN, Back, measure
-from tests.support.servers.running import addressed, assert_kept, fleet, servers, started, until, url
+from tests.support.servers.running import PreparedFleet, addressed, assert_kept, fleet, servers, started, until, url
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
 from thence.core.transport.channel import WINDOW
@@ -72,7 +72,7 @@ confirmation = { scheme = "distributed", retransmission = "nearest", whole = tru
     ],
 )
 def test_a_relay_that_is_killed_is_not_missed(text: str, killed: tuple[str, ...], back: Back, tmp_path: Path) -> None:
-    gaps = measure(text, killed, back=back, messages=MESSAGES, trace=tmp_path)
+    gaps = measure(text, killed, back=back, messages=MESSAGES, trace=tmp_path, kind=PreparedFleet)
     assert gaps.numbers == list(range(MESSAGES))
     # Whoever comes back is started only then. How long it took is a matter of benchmarks: machines that test may be busy.
     assert gaps.without >= WITHOUT, "messages sent after the kill come while the one that was killed is dead"
@@ -86,7 +86,9 @@ def test_a_relay_that_is_killed_is_not_missed(text: str, killed: tuple[str, ...]
 
 def test_i1_transfer_sets_without_takeover_go_on_when_the_relay_is_back(tmp_path: Path) -> None:
     """I1: a relay of FIFO links with transfer sets is killed and started again; all comes, once and in order."""
-    gaps = measure(SETS.replace("takeover = true\n", ""), ("ra1",), back=Back(after_s=1.0), messages=100, trace=tmp_path)
+    gaps = measure(
+        SETS.replace("takeover = true\n", ""), ("ra1",), back=Back(after_s=1.0), messages=100, trace=tmp_path, kind=PreparedFleet
+    )
     assert gaps.numbers == list(range(100))
     assert not judge(read_trace(tmp_path), REQUIRED_FIFO).violations
 

@@ -57,6 +57,7 @@ class Preparer:
                 [sys.executable, "-m", "tests.support.servers.prepared", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 cwd=ROOT,
                 env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
@@ -153,6 +154,9 @@ def _become(arguments: list[str], folder: str, environment: dict[str, str], stde
     os.setsid()
     os.dup2(stderr, 2)
     os.close(stderr)
+    # Those of the preparer remember what kind of file they were opened on.
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  They are open to the end.
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
     os.chdir(folder)
     sys.path[0] = folder  # As with ``python -m``.
     os.environ.clear()
