@@ -90,7 +90,7 @@ def measure(case: Case = SPLITS) -> Outside:
     with tempfile.TemporaryDirectory(prefix="thence-outside-") as folder:
         data = Path(folder)
         old = with_addresses(parse(BEFORE), data / "topology.toml")
-        fleet = Fleet(old, data, options=("--memory", "3G"))
+        fleet = Fleet(old, data, options=("--memory", "3400M"))
         try:
             fleet.start()
             return asyncio.run(_talk(fleet, case, old, _addressed(case.following, old, data)))
