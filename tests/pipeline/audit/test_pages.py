@@ -12,7 +12,7 @@ from thence.pipeline.report.figures import MAX_BARS, MAX_MATRIX
 from thence.pipeline.report.sections import MAX_VIOLATIONS
 from thence.pipeline.report.text import MAX_NAME_CHARACTERS
 from thence.pipeline.source.pieces import TARGET_BYTES
-from thence.pipeline.source.reader import MAX_PARTS_PER_TRIGGER
+from thence.pipeline.source.reader import MAX_BYTES_PER_TRIGGER, MAX_PARTS_PER_TRIGGER
 from thence.pipeline.tables import ACCURACY, EXACT_UP_TO, MAX_BUCKETS, TABLES
 
 
@@ -39,7 +39,12 @@ def test_the_options_of_the_data_source_are_those_of_the_code() -> None:
     told = {
         name.strip("`"): value for name, value, _ in rows(read("docs/reference/data-source.md"), "| option | value | meaning |")
     }
-    assert told == {"path": "", "targetBytes": str(TARGET_BYTES), "maxPartsPerTrigger": str(MAX_PARTS_PER_TRIGGER)}
+    assert told == {
+        "path": "",
+        "targetBytes": str(TARGET_BYTES),
+        "maxPartsPerTrigger": str(MAX_PARTS_PER_TRIGGER),
+        "maxBytesPerTrigger": str(MAX_BYTES_PER_TRIGGER),
+    }
 
 
 def test_every_table_and_limit_is_told() -> None:

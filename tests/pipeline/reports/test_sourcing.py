@@ -261,6 +261,27 @@ def test_a_step_takes_only_so_many_parts(tmp_path: Path) -> None:
     assert steps == [[0, 1, 2], [3, 4, 5], [6]]
 
 
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace"])
+@pytest.mark.parametrize("most", [1, 4_000])
+def test_a_large_part_is_taken_piece_by_piece(tmp_path: Path, name: str, most: int) -> None:
+    """A step takes whole pieces until it has enough bytes; a reader that is made anew goes on in the middle."""
+    folder = tmp_path / "live"
+    if name == "trace":
+        write_groups(folder, 20, 100)
+    else:
+        write_trace(folder / name, EVENTS)
+    options = {"targetBytes": "1024", "maxBytesPerTrigger": str(most)}
+    offset: dict[str, str] = {}
+    steps: list[list[Event]] = []
+    while (following := follow(folder, **options).latestOffset(offset, ReadMaxFiles(2))) != offset:
+        tasks = follow(folder, **options).partitions(offset, json.loads(json.dumps(following)))
+        steps.append([event for task in tasks for event in read(task.pieces)])
+        offset = following
+    assert sorted((event for step in steps for event in step), key=repr) == sorted(EVENTS, key=repr)
+    assert len(steps) >= (5 if most > 1 else 20)
+    assert list(names_of(offset)) == [file.name for file in trace_files(folder)]
+
+
 def test_where_not_all_can_be_taken_the_oldest_come_first(tmp_path: Path) -> None:
     """Otherwise the writer whose names sort last would be left far behind the others."""
     for number in range(4):
@@ -293,6 +314,7 @@ def test_a_part_that_is_gone_is_named(tmp_path: Path) -> None:
         ({}, "a trace has a path"),
         ({"path": "x", "targetBytes": "5"}, "option targetBytes is '5': expected a whole number from 1024"),
         ({"path": "x", "maxPartsPerTrigger": "-1"}, "option maxPartsPerTrigger is '-1'"),
+        ({"path": "x", "maxBytesPerTrigger": "0"}, "option maxBytesPerTrigger is '0'"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, str], says: str) -> None:

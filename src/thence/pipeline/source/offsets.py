@@ -6,14 +6,14 @@ their parts, and so do we: names that differ only in their last number are kept 
     part-00000.parquet, part-00001.parquet, part-00003.parquet   →   {"5:5:part-.parquet": "0-1,3"}
 
 The key is how many digits the number has, at which message it begins, and the name without it. A name without a number is a key
-of its own, with an empty value.
+of its own, with an empty value. A part of which only the beginning has been read is ``@NAME``, with where the rest begins.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 MAX_DIGITS: Final = 15
@@ -25,18 +25,26 @@ _LAST_NUMBER: Final = re.compile(rf"(?s)(.*?)([0-9]{{1,{MAX_DIGITS}}})([^0-9]*)"
 _KEY: Final = re.compile(r"(?s)([0-9]+):([0-9]+):(.*)")
 
 
-def to_offset(names: Iterable[str]) -> Offset:
-    """The offset at which exactly these parts have been read."""
+def to_offset(names: Iterable[str], begun: Mapping[str, int] | None = None) -> Offset:
+    """The offset at which exactly these parts have been read, and of those that are ``begun`` all before a place in them."""
     numbers: dict[str, set[int]] = defaultdict(set)
     for name in names:
         key, number = _split(name)
         numbers[key].update(() if number is None else (number,))
-    return {key: _ranges(sorted(numbers[key])) for key in sorted(numbers)}
+    parts = {key: _ranges(sorted(numbers[key])) for key in sorted(numbers)}
+    return parts | {f"@{name}": str(place) for name, place in sorted((begun or {}).items())}
+
+
+def begun_in(offset: Offset) -> dict[str, int]:
+    """The parts that have been read in part, and where the rest of each begins."""
+    return {key[1:]: int(place) for key, place in offset.items() if key.startswith("@")}
 
 
 def names_of(offset: Offset) -> Iterator[str]:
-    """The parts that have been read at an offset."""
+    """The parts that have been read at an offset, from beginning to end."""
     for key, ranges in offset.items():
+        if key.startswith("@"):
+            continue
         if not ranges:
             yield key.removeprefix("=")
             continue

@@ -9,7 +9,8 @@ Rules:
   error that names it. Rows come as Arrow batches.
 * A stream sees a part when it has its name. Parts must appear by renaming, whole, as ``LiveTraceWriter`` does it, and must
   not change or go. Then each part is read exactly once over restarts, if the sink of the query keeps Spark's promises.
-* Options: ``path``; ``targetBytes``, what one task reads; ``maxPartsPerTrigger``, how many new parts one step of a stream takes.
+* Options: ``path``; ``targetBytes``, what one task reads; ``maxPartsPerTrigger`` and ``maxBytesPerTrigger``, how many new parts
+  and bytes one step of a stream takes. A part that is larger is taken piece by piece.
 * Only files that every worker sees under the same path.
 
 The writer is in ``thence.bridges.spark``, since it needs a client of a fabric.
@@ -17,6 +18,7 @@ The writer is in ``thence.bridges.spark``, since it needs a client of a fabric.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +31,8 @@ from pyspark.sql.types import StructType
 
 from thence.errors import ConfigError, TraceError
 from thence.pipeline.source.batches import batches
-from thence.pipeline.source.offsets import Offset, names_of, to_offset
-from thence.pipeline.source.pieces import SMALLEST_TARGET_BYTES, TARGET_BYTES, Piece, plan
+from thence.pipeline.source.offsets import Offset, begun_in, names_of, to_offset
+from thence.pipeline.source.pieces import SMALLEST_TARGET_BYTES, TARGET_BYTES, Piece, packed, pieces, plan
 from thence.trace.files import trace_files
 from thence.trace.parquet import schema
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME: Final = "thence"
+MAX_BYTES_PER_TRIGGER: Final = 1 << 40
+"""So many bytes of new parts are taken in one step of a stream, and one piece at least, unless told otherwise."""
 MAX_PARTS_PER_TRIGGER: Final = 1_000
 """So many new parts are taken in one step of a stream, unless told otherwise."""
 
@@ -82,6 +86,7 @@ class _Options:
         self.root = Path(unquote(path.removeprefix("file:")) if path.startswith("file:") else path)
         self.target_bytes = _number(given, "targetBytes", TARGET_BYTES, SMALLEST_TARGET_BYTES)
         self.max_parts = _number(given, "maxPartsPerTrigger", MAX_PARTS_PER_TRIGGER, 1)
+        self.max_bytes = _number(given, "maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER, 1)
         self.schema = schema
         known = {field.name: field.dataType for field in house_schema()}
         for field in schema:
@@ -135,11 +140,23 @@ class TraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        seen = set(names_of(start))
-        fresh = sorted(name for name in self._there() if name not in seen)
-        if isinstance(limit, ReadMaxFiles) and len(fresh) > limit.max_files:
-            fresh = sorted(fresh, key=self._age)[: limit.max_files]
-        return dict(to_offset([*seen, *fresh])) if fresh else start
+        done, begun = set(names_of(start)), begun_in(start)
+        fresh = sorted((name for name in self._there() if name not in done), key=lambda name: (name not in begun, name))
+        room = sys.maxsize
+        if isinstance(limit, ReadMaxFiles):
+            room = self._options.max_bytes
+            fresh = sorted(fresh, key=lambda name: (name not in begun, self._age(name), name))[: limit.max_files]
+        for name in fresh:
+            for piece in self._pieces(name, begun.pop(name, 0), None):
+                if room <= 0:
+                    begun[name] = piece.start
+                    break
+                room -= piece.size_bytes
+            else:
+                done.add(name)
+            if room <= 0:
+                break
+        return dict(to_offset(done, begun))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxFiles(self._options.max_parts)
@@ -148,15 +165,22 @@ class TraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._only = frozenset(self._there())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[ReadTask]:
-        root, seen = self._options.root, set(names_of(start))
-        files = [root / name for name in sorted(names_of(end)) if name not in seen]
-        for file in files:
+        done, before, begun = set(names_of(start)), begun_in(start), begun_in(end)
+        fresh: list[Piece] = []
+        for name in sorted({*names_of(end), *begun} - done):
+            file = self._options.root / name
             if not file.is_file():
                 raise TraceError(f"{file}: this part was there and is gone; parts of a trace that is followed must stay")
-        return [ReadTask(pieces) for pieces in plan(files, root, self._options.target_bytes)]
+            fresh += self._pieces(name, before.get(name, 0), begun.get(name))
+        return [ReadTask(some) for some in packed(fresh, self._options.target_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options)
+
+    def _pieces(self, name: str, begin: int, end: int | None) -> list[Piece]:
+        """The pieces of a part that begin from one place on and before another."""
+        every = pieces([self._options.root / name], self._options.root, self._options.target_bytes)
+        return [piece for piece in every if piece.start >= begin and (end is None or piece.start < end)]
 
     def _age(self, name: str) -> int:
         """For the order in which parts appeared: of several writers none must be left far behind."""
