@@ -97,7 +97,12 @@ LAG: Final = (
     Column("oldest", "string", "one that has been held for longest"),
     Column("oldest_s", "double", "for how many seconds"),
     Column("flights", "bigint", "messages that some destination lacks"),
-    Column("behind_s", "double", "seconds from when the newest part appeared to the end of the step; none if no part was read"),
+    Column("unread", "bigint", "about how many events are in parts, or the rest of parts, that were not read yet"),
+    Column(
+        "behind_s",
+        "double",
+        "seconds since the oldest of these parts appeared, or the newest of all if all were read; none if the step read nothing",
+    ),
 )
 """How far behind the trace its follower is, one row for each step."""
 

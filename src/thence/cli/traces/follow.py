@@ -17,11 +17,14 @@ import typer
 from thence.cli import console
 
 if TYPE_CHECKING:
-    from thence.pipeline.streaming.store import FollowState, StepLag
-    from thence.trace.verdict import Violation
+    import pyarrow as pa
+
+    from thence.pipeline.streaming.sink import FollowState, StepLag
 
 EXIT_KEPT = 0
 EXIT_VIOLATED = 1
+PRINTED = 1_000
+"""So many violations of a step are printed."""
 
 Checkpoint = Annotated[
     str | None, typer.Option(help="With --follow: a folder for what a restart needs. Default: begin anew every time.")
@@ -47,7 +50,8 @@ def follow_trace(
     """Follow a trace to its end, or to Ctrl-C; return the exit code."""
     # Imported here, so that thence --help does not wait for Spark.
     from thence.pipeline.session import spark_session
-    from thence.pipeline.streaming.stream import HOLD_S, Options, follow
+    from thence.pipeline.streaming.query import HOLD_S
+    from thence.pipeline.streaming.stream import Options, follow
 
     options = Options(
         source=trace,
@@ -60,36 +64,38 @@ def follow_trace(
     return _conclude(follow(spark_session(master), options, _hear), out)
 
 
-def _hear(step: StepLag, found: Sequence[Violation]) -> None:
-    for violation in found:
-        run = f" in run {violation.run}" if violation.run is not None else ""
-        console.say_plainly(f"{violation.property}{run}: {violation.detail}")
+def _hear(step: StepLag, found: pa.Table) -> None:
+    for row in found.select(("property", "run", "detail")).slice(0, PRINTED).to_pylist():
+        run = f" in run {row['run']}" if row["run"] is not None else ""
+        console.say_plainly(f"{row['property']}{run}: {row['detail']}")
+    if found.num_rows > PRINTED:
+        console.say(f"… and {found.num_rows - PRINTED:,} more in this step; --out keeps all in a table")
     console.err.print(console.plain(status(step)), soft_wrap=True)
 
 
 def status(step: StepLag) -> str:
     """Return how far behind the audit is, in a line."""
-    lag = step.lag
     parts = [
-        f"{console.count(lag.events, 'event')} judged",
-        console.count(lag.violations, "violation"),
-        f"{console.count(lag.flights, 'message')} on the way",
-        f"{lag.held:,} held" + (f", the oldest, {lag.oldest}, for {lag.oldest_s:.1f} s" if lag.oldest else ""),
+        f"{console.count(step.events, 'event')} judged",
+        console.count(step.violations, "violation"),
+        f"{console.count(step.flights, 'message')} on the way",
+        f"{step.held:,} held" + (f", the oldest, {step.oldest}, for {step.oldest_s:.1f} s" if step.oldest else ""),
     ]
     if step.behind_s is not None:
-        parts.append(f"{step.behind_s:.1f} s behind the newest part")
+        parts.append(f"about {console.count(step.unread, 'event')} and {step.behind_s:.1f} s behind")
     return f"step {step.step}: " + "; ".join(parts)
 
 
 def _conclude(state: FollowState, out: str | None) -> int:
-    follower = state.follower
-    found = follower.counts.total()
+    counts, lags = state.counts, state.runs.values()
+    found, held = counts.total(), sum(lag.held for lag in lags)
     verdict = "violated" if found else "kept"
     so_far = "" if state.over else " so far"
-    console.say(f"{verdict}{so_far}: {console.count(follower.events, 'event')}, {console.count(found, 'violation')}")
-    console.out.print(console.table(("property", "violations"), [(name, follower.counts[name]) for name in follower.require]))
-    if not state.over and follower.held:
-        console.say(f"{console.count(follower.held, 'event')} held and not judged")
+    events = sum(lag.events for lag in lags)
+    console.say(f"{verdict}{so_far}: {console.count(events, 'event')}, {console.count(found, 'violation')}")
+    console.out.print(console.table(("property", "violations"), [(name, counts[name]) for name in state.require]))
+    if not state.over and held:
+        console.say(f"{console.count(held, 'event')} held and not judged")
     if out:
         console.say(f"kept in {out}: violations, lag")
     return EXIT_VIOLATED if found else EXIT_KEPT

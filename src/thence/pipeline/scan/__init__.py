@@ -5,5 +5,5 @@
 makes findings into rows, ``window`` finds chains; ``here`` does a whole audit in this process. It imports ``kernels`` and the
 judge's words and chains.
 
-Exports ``here``, ``rows``, ``run`` and ``window``.
+Exports ``flights``, ``here``, ``rows``, ``run`` and ``window``.
 """

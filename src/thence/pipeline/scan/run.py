@@ -123,8 +123,8 @@ class RunScan:
                 f"{self.limits.held:,}. Times that are closer to each other help, and so does leaving them out"
             )
 
-    def finish(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Judge what is held: nothing more will come, so it waits for what nobody sends, or for itself."""
+    def release(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Judge what is held: what it waits for will not come, so it waits for what nobody sends, or for itself."""
         while self.held.events:
             given, before = replace(self.held, unsent=never_sent(self.held)), self.held.events
             yield from self._judge(given, tell(given, self.base, self.flights), number)
@@ -133,6 +133,10 @@ class RunScan:
                 yield from self._judge(given, begun, number, backward_deliveries(begun.story))
             if self.held.events == before:
                 raise InternalError(f"{self._title}: {before:,} events cannot be brought into an order")
+
+    def finish(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Judge what is held, and tell what never arrived: nothing more will come."""
+        yield from self.release(number)
         self.remembered = 0
         yield from self._land(np.ones(len(self.names), np.bool_), number, self.pool.rows, np.empty(0, np.int64))
 
