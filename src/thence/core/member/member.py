@@ -17,6 +17,8 @@ Rules:
 
 from __future__ import annotations
 
+import msgspec
+
 from thence.core.member.admission import Admission
 from thence.core.member.attachment import Attachment
 from thence.core.member.contract import (
@@ -71,6 +73,8 @@ class Member:
         self.admission = Admission(self.attachment, self.log)
         self.forwarder = Forwarder(self.attachment, self.admission, self._retained)
         self.forwarder.since = self.view.state.since
+        self._suspicions: dict[str, bool] = {}
+        """What we were told while nothing was to change (``ViewState.comparing``)."""
         self._started = False
         self._restoring = False
         self._join_parts()
@@ -124,8 +128,11 @@ class Member:
             return self._suspect(step_input, now)
         elif isinstance(step_input, Timer):
             self.attachment.visit_all()
+            if self._suspicions and not self.view.state.comparing:
+                return self._suspect_late(now)
         else:
-            return self.reconfigurer.change(step_input, now)
+            ready = self.reconfigurer.change(step_input, now)
+            return msgspec.structs.replace(ready, wake=now) if self._suspicions and not self.view.state.comparing else ready
         return self.attachment.ready(now)
 
     def _recover(self, step_input: Restored | Repeated, now: int) -> Ready:
@@ -141,6 +148,9 @@ class Member:
     def _suspect(self, suspicion: Suspicion, now: int) -> Ready:
         peer, suspected = suspicion
         here = self.attachment
+        if self.view.state.comparing:  # What we have must stay as we told others.
+            self._suspicions[peer] = suspected
+            return here.ready(now)
         here.shared_with(peer)
         here.suspect(peer, suspected)
         deliver: Deliverable = []
@@ -150,6 +160,13 @@ class Member:
             records += [Suspecting(peer, suspected, now)] if self.options.durable else []
         deliver += self.forwarder.share_news(now, records)
         return self.log.ready(deliver, now, records) if deliver or records else here.ready(now)
+
+    def _suspect_late(self, now: int) -> Ready:
+        """Take the next suspicion that came while nothing was to change; ask for a timer if there are more."""
+        peer, suspected = self._suspicions.popitem()
+        known = any(peer in place.peers for place in self.attachment.places.values())
+        ready = self._suspect(Suspicion(peer, suspected), now) if known else self.attachment.ready(now)
+        return msgspec.structs.replace(ready, wake=now) if self._suspicions else ready
 
     def unsecured(self) -> list[Envelope]:
         """Return our messages that do not outlive us yet, where domains see to that, oldest first."""
@@ -166,6 +183,7 @@ class Member:
         twin = object.__new__(type(self))
         twin.name, twin.options, twin._started, twin._restoring = self.name, self.options, self._started, self._restoring
         twin.attachment, twin.view = self.attachment.fork(), self.view.fork()
+        twin._suspicions = dict(self._suspicions)
         twin._retained = None if self._retained is None else self._retained.fork()
         twin.log = self.log.fork(twin.attachment, twin._retained)
         twin.admission = Admission(twin.attachment, twin.log)

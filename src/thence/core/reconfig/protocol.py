@@ -232,6 +232,11 @@ class ViewState(msgspec.Struct, array_like=True):
         """Whether submissions wait."""
         return self.phase in ("holding", "prepared", "flushed") and not self.untouched
 
+    @property
+    def comparing(self) -> bool:
+        """Whether survivors compare what they have, so that it must not change."""
+        return bool(self.lost) and self.phase in ("prepared", "flushed")
+
 
 class View:
     """One member's part in changes. The member itself makes the new places."""

@@ -6,9 +6,11 @@ import pytest
 
 from thence.core.member.admission import Admission
 from thence.core.member.attachment import Attachment
+from thence.core.member.contract import Arrived, Submit, Suspicion, Timer
 from thence.core.member.deliver import DeliveryLog
 from thence.core.member.forward import Forwarder
 from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.member.reconfigure import Reconfigurer, Survivor
 from thence.core.reconfig.protocol import Expel, Flush, Hold, NewView, Prepare, Resume, Switch, View
 from thence.core.reconfig.retention import Retention
@@ -111,3 +113,21 @@ def test_a_survivor_gives_what_it_has_once_nothing_is_taken_any_more() -> None:
 def test_nobody_can_be_lost_where_no_copies_are_kept() -> None:
     with pytest.raises(UsageError, match="'a' keeps no copies of messages"):
         Process().reconfigurer.change(Hold(1, version(2, "ab"), ("c",)), 0)
+
+
+def test_a_suspicion_changes_nothing_while_survivors_compare_what_they_have_and_counts_afterwards() -> None:
+    """Otherwise a holder has copies of which it did not tell, or delivers what it is about to be given."""
+    now = Topology("f", [Domain("d", tuple("abcd"), "resilient", {"copies": 1})])
+    without = Topology("f", [Domain("d", tuple("bcd"), "resilient", {"copies": 1})], version=2)
+    options = MemberOptions(reliable=True, retain_bytes=1_000_000)
+    a, b = Member("a", Routes(now), options), Member("b", Routes(now), options)
+    sent = a.step(Submit(("b", "c"), b"x"), 0)
+    b.step(Arrived("a", dict(sent.send)["b"]), 0)
+    for change in (Hold(1, without, ("a",)), Prepare(1)):
+        b.step(change, 0)
+    before = b.survivor.report()
+    assert b.step(Suspicion("a", True), 0).send == ()
+    assert b.survivor.report() == before
+    assert b.step(Resume(1, dead=True), 5).wake == 5
+    assert "c" in dict(b.step(Timer(), 5).send)
+    assert b.step(Timer(), 5).send == ()
