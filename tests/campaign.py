@@ -8,6 +8,7 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind fabrics --runs 1000
     python -m tests.campaign --kind changes --runs 1000
     python -m tests.campaign --kind removals --runs 1000
+    python -m tests.campaign --kind survivors --runs 1000
     python -m tests.campaign --kind rollbacks --runs 1000
     python -m tests.campaign --kind explorer
     python -m tests.campaign --kind servers --seconds 600 --seed 0
@@ -43,7 +44,7 @@ from rich.progress import Progress
 
 from tests.support import evolving, explorer_cases, fabrics
 from tests.support.campaigns import agent_crashes, crash_copies, crashes, hostile
-from tests.support.crashes import copied
+from tests.support.crashes import copied, surviving
 from thence.core.ordering import ORDERINGS
 from thence.sim.options import SimulationOptions
 from thence.sim.search.explorer import Case, explore
@@ -127,7 +128,19 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
-KINDS: Final = ("orderings", "fabrics", "changes", "removals", "rollbacks", "explorer", "servers", "copies", "agents", "hostile")
+KINDS: Final = (
+    "orderings",
+    "fabrics",
+    "changes",
+    "removals",
+    "survivors",
+    "rollbacks",
+    "explorer",
+    "servers",
+    "copies",
+    "agents",
+    "hostile",
+)
 
 
 class Run(Protocol):
@@ -333,6 +346,8 @@ def main() -> int:
         broken += run_random("changes", evolving.run_many, lambda outcome: f"{len(outcome.done)} changes", arguments)
     if arguments.kind in ("removals", "all"):
         broken += run_random("removals", evolving.run_many_losing, lambda outcome: f"{len(outcome.done)} changes", arguments)
+    if arguments.kind in ("survivors", "all"):
+        broken += run_random("survivors", surviving.run_many, lambda outcome: f"{len(outcome.done)} changes", arguments)
     if arguments.kind in ("rollbacks", "all"):
         broken += run_random("rollbacks", copied.run_many, lambda outcome: outcome.ordering, arguments)
     if arguments.kind in ("explorer", "all"):

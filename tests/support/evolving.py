@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
@@ -451,7 +451,7 @@ class Outcome(NamedTuple):
         return f"python -m tests.support.evolving {self.seed}{f' {self.wanted}' if self.wanted else ''}"
 
 
-def _out_of_turn(events: Iterable[Event]) -> list[str]:
+def out_of_turn(events: Iterable[Event]) -> list[str]:
     """Return what was sent before something that its application had submitted earlier: numbers are given on submission."""
     latest: dict[str, int] = {}
     found = []
@@ -464,7 +464,7 @@ def _out_of_turn(events: Iterable[Event]) -> list[str]:
     return found
 
 
-def _views_apart(events: Iterable[Event], first: Topology, changes: list[Change]) -> list[str]:
+def views_apart(events: Iterable[Event], first: Topology, changes: list[Change], gone: Collection[str] = ()) -> list[str]:
     """Return whose views do not come in order, or who delivered in one view what another one delivered in another view.
 
     Where not all hold, messages go on from one view into the next: only changes that concern everybody divide them.
@@ -477,7 +477,7 @@ def _views_apart(events: Iterable[Event], first: Topology, changes: list[Change]
     views: dict[str, int] = dict.fromkeys(first.processes, 0)
     for at, change in enumerate(changes, 1):
         views |= {name: at for name in change.topology.processes if name not in views}
-    lost = {name for change in changes for name in change.lost}
+    lost = {*gone, *(name for change in changes for name in change.lost)}
     delivered: dict[str, tuple[str, int]] = {}
     found = []
     for event in events:
@@ -522,9 +522,9 @@ def run_one(
     gone = {*run.unforeseen, *(name for change in changes for name in change.lost)}
     verdict = judge(events, REQUIRED)
     broken = [f"{violation.property} at {violation.process}: {violation.later}" for violation in verdict.violations]
-    broken += _out_of_turn(events)
+    broken += out_of_turn(events)
     last = changes[-1].topology
-    broken += _views_apart(events, first, changes)
+    broken += views_apart(events, first, changes)
     for name, standing in run.standings().items():
         if name in gone:
             continue  # It is dead, or lives on without the others.

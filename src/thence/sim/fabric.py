@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
 from thence.sim.kernel import Kernel
 from thence.sim.network import Network
 from thence.sim.node import SimulatedNode
@@ -20,9 +22,17 @@ class Fabric:
     topology: Topology
     """The version in force."""
     names: tuple[str, ...]
-    """All processes, also those who join later."""
+    """All processes, also those of whom it is known that they join later."""
     kernel: Kernel
     network: Network
     statistics: Statistics
+    make: Callable[[str, Routes], SimulatedNode]
+    """Makes a process that is up and has done nothing yet."""
     nodes: dict[str, SimulatedNode] = field(default_factory=dict)
     """By address, which is the name but for copies that run beside another process."""
+
+    def add(self, name: str, routes: Routes) -> None:
+        """Let a process begin."""
+        self.nodes[name] = self.make(name, routes)
+        if name not in self.names:
+            self.names = (*self.names, name)

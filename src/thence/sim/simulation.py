@@ -101,31 +101,36 @@ class Simulation:
         changes = where if isinstance(where, Changes) else Changes((where or Topology.flat(options.domain()),))
         topology, joining = changes.versions[0], changes.joining
         self.names = (*topology.processes, *joining)
+        all_names = (*self.names, *changes.spares)
+        self._spares = bool(changes.spares)
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self.kernel = Kernel(max_events)
         self.statistics = Statistics()
-        network = _network_options(options, topology, self.names, delays or {}, bandwidths_bytes_per_s or {})
+        network = _network_options(options, topology, all_names, delays or {}, bandwidths_bytes_per_s or {})
         # Connections keep the order of what goes over them.
         network = dataclasses.replace(network, keep_fifo=network.keep_fifo or connected, link_losses=losses or {})
         self.network = Network(self.kernel, network, Random(f"{options.seed}/network"), self._receive)
-        self.fabric = Fabric(options, topology, self.names, self.kernel, self.network, self.statistics)
-        self.nodes = self.fabric.nodes
-        recorder = Recorder(sink, self.names, arrivals=options.arrivals)
+        recorder = Recorder(sink, all_names, arrivals=options.arrivals)
         routes = Routes(topology)
         retain_bytes = MAX_RETAINED_BYTES if isinstance(where, Changes) else 0
         member_options = MemberOptions(reliable=options.acked, durable=options.on_disk, retain_bytes=retain_bytes)
         disk_options = DiskOptions(sync_delay=parse_law(options.sync))
-        for name in self.names:
+
+        def make(name: str, known: Routes) -> SimulatedNode:
             disk = Disk(disk_options, Random(f"{options.seed}/disk/{name}"))
-            known = Routes(joining[name]) if name in joining else routes
             node = node_type(name, known, member_options, self.kernel, self.network, disk, recorder, self.statistics)
             node.on_deliver = self._delivered
-            self.nodes[name] = node
+            return node
+
+        self.fabric = Fabric(options, topology, self.names, self.kernel, self.network, self.statistics, make)
+        self.nodes = self.fabric.nodes
+        for name in self.names:
+            self.fabric.add(name, Routes(joining[name]) if name in joining else routes)
         self.failures = Failures(self.fabric)
         self.copies = CopyFaults(self.fabric, self.failures) if connected else None
         self.reconfiguration = ReconfigurationFaults(self.fabric, self.failures, changes) if isinstance(where, Changes) else None
         if self.copies is not None and self.reconfiguration is not None:
-            self.copies.on_made = self.reconfiguration.enlist
+            self.copies.on_made = self.reconfiguration.introductions.enlist
 
     @property
     def topology(self) -> Topology:
@@ -147,14 +152,14 @@ class Simulation:
         return Result(self.statistics, self.network.counters(), events, self.kernel.now, waiting, verdict)
 
     def _run(self) -> int:
-        if not self.failures.dead and self.copies is None:
+        if not self.failures.dead and self.copies is None and not (self.reconfiguration and self.options.deaths):
             return self.kernel.run()
         quiet_ns = max(QUIET_NS if self.copies is None else QUIET_CONNECTED_NS, self.fabric.options.span_ns)
         events, before = 0, (-1, -1, -1)
         for _ in range(MAX_ROUNDS):
             refusals = 0 if self.copies is None else self.copies.refusals
             done = (self.statistics.messages, self.statistics.deliveries, refusals)
-            if done == before:
+            if done == before and (self.reconfiguration is None or self.reconfiguration.finished):
                 return events
             before = done
             events += self.kernel.run(until_ns=self.kernel.now + quiet_ns)
@@ -196,6 +201,10 @@ class Simulation:
             pattern = self._traffic.choice(MIXED)
         if pattern == "broadcast":
             return None
+        if self._spares:
+            others_now = [name for name in self.topology.processes if name != sender]
+            count = 1 if pattern == "unicast" else min(self.options.recipients, len(others_now))
+            return tuple(self._traffic.sample(others_now, count)) or None
         # Numbers are drawn, of all but the sender: a list of the others, for every message, would cost more than the rest.
         others = range(len(self.names) - 1)
         count = 1 if pattern == "unicast" else min(self.options.recipients, len(others))

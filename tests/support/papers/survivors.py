@@ -33,12 +33,12 @@ def _sender(message: str | None) -> str:
     return (message or "").rpartition(":")[0]
 
 
-def still_waiting(simulation: Simulation) -> int:
-    """Return how many messages of survivors, and from survivors, wait at survivors.
+def still_waiting(simulation: Simulation, gone: Collection[str] = ()) -> int:
+    """Return how many messages of survivors, and from survivors, wait at survivors; who is ``gone`` is none.
 
     What a dead one passed on last may wait for what it passed on before, and nobody has: another one has passed on both.
     """
-    living = [node for node in simulation.nodes.values() if not node.dead]
+    living = [node for node in simulation.nodes.values() if not node.dead and node.name not in gone]
     names = {node.name for node in living}
     waits = [wait for node in living for wait in node.member.attachment.waiting()]
     return sum(wait.message is not None and {wait.message.origin, wait.peer} <= names for wait in waits)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 
+from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.sim.fabric import Fabric
 from thence.sim.node import SimulatedNode, peers
@@ -35,6 +36,9 @@ class Failures:
         options, span, nodes = self._fabric.options, self._fabric.options.span_ns, self._fabric.nodes
         chance = Random(f"{options.seed}/crashes")
         for _ in range(options.crashes):
+            if reconfigured and options.deaths:
+                self._schedule(chance.randrange(span), self._crash_some, chance)
+                continue
             node = nodes[chance.choice(self._fabric.names)]
             self._schedule(chance.randrange(span), self.crash, node, chance.randrange(1_000_000, 1_000_000_000))
         chance = Random(f"{options.seed}/suspicions")
@@ -47,7 +51,8 @@ class Failures:
             start, length = chance.randrange(span), chance.randrange(1_000_000, 1_000_000_000)
             self._schedule(start, self._suspect, nodes[name], other, True)
             self._schedule(start + length, self._suspect, nodes[name], other, False)
-        self._schedule_deaths()
+        if not reconfigured:  # There it is known only then who is not missed.
+            self._schedule_deaths()
 
     def _schedule_deaths(self) -> None:
         options, topology = self._fabric.options, self._fabric.topology
@@ -65,6 +70,9 @@ class Failures:
                 times[home].append(at)
             self._schedule(at, self.die, self._fabric.nodes[name])
 
+    def _crash_some(self, chance: Random) -> None:
+        self.crash(self._fabric.nodes[chance.choice(self._fabric.names)], chance.randrange(1_000_000, 1_000_000_000))
+
     def crash(self, node: SimulatedNode, down_ns: int) -> None:
         """Crash a process that comes back after a while."""
         if node.up:
@@ -78,6 +86,10 @@ class Failures:
             node.crash()
         node.dead = True
         self._schedule(SUSPECT_AFTER_NS, self._watch, node)
+
+    def gone(self, topology: Topology) -> tuple[str, ...]:
+        """Return who of a fabric is dead."""
+        return tuple(name for name in topology.processes if name in self.dead)
 
     def look(self, node: SimulatedNode) -> None:
         """Tell a process which of its peers are up, and those whether it is."""
@@ -129,6 +141,27 @@ def mortal(topology: Topology) -> list[str]:
     waits = topology.stability or any(domain.delivery != "at once" for domain in topology.domains.values())
     spares = {name for name, domain in topology.domains.items() if (domain.acks.whole if waits else domain.hands_on)}
     return [name for name, homes in topology.homes.items() if name not in joining and spares.issuperset(homes)]
+
+
+def missed_by_nobody(topology: Topology, gone: Collection[str], now: int, deaths: Sequence[tuple[int, str]]) -> list[str]:
+    """Return who of a fabric may die now, where these are gone already, and some ``deaths`` were not long ago.
+
+    Of each relay one stays. In a domain whose members keep ``copies`` so many may die at once, in others one.
+    """
+    recent = [name for time, name in deaths if now - time < DEATHS_APART_NS and name in topology.homes]
+    found = []
+    for name in mortal(topology):
+        others = [other for other in topology.fellows.get(name, topology.processes) if other != name]
+        domains = [topology.domains[home] for home in topology.homes[name]]
+        replaced = name not in gone and not set(others) <= set(gone)
+        if replaced and all(sum(other in domain.members for other in recent) < at_once(domain) for domain in domains):
+            found.append(name)
+    return found
+
+
+def at_once(domain: Domain) -> int:
+    """Return how many members of a domain that hands on what a dead one sent may die at the same moment."""
+    return 1 if domain.acks.whole else int(domain.options.get("copies", 1))
 
 
 def suspecting(topology: Topology) -> Sequence[tuple[str, ...]]:

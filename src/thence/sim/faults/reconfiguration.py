@@ -9,12 +9,15 @@ Rules:
   by whom it speaks to, as a server is when it is refused.
 * A member may also be lost *unforeseen*, at any moment of the last change, dead or by mistake. From then on people want another
   version: the one in force without it, or, if the change turns out to be decided, what follows that one without it.
+* With ``following`` people decide on each change when the one before is done, knowing who is dead by then. Members who are not
+  missed (``sim.faults.failures``) die at any moment, also while a change is under way. Such a change goes on without the dead
+  if it does not concern them; otherwise people want the version in force without them, as above.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
@@ -23,14 +26,13 @@ from thence.core.reconfig.coordinator import Coordinator
 from thence.core.reconfig.flush import settle
 from thence.core.reconfig.protocol import Expel, Flush, Standing, ViewInput
 from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
 from thence.errors import UsageError
 from thence.sim.fabric import Fabric
-from thence.sim.faults.failures import Failures
-from thence.sim.node import SimulatedNode, peers
+from thence.sim.faults.failures import Failures, missed_by_nobody
+from thence.sim.faults.introductions import MAX_DELAY_NS, Introductions
+from thence.sim.node import SimulatedNode
 from thence.sim.parts.participant import Participant, Report
-
-MAX_DELAY_NS: Final = 25_000_000
-"""How long a question or an answer takes at most; what takes longer counts as lost."""
 
 PAUSE_NS: Final = 1_500_000_000
 """How long nobody leads after a command died, at most."""
@@ -40,6 +42,18 @@ ROUND_NS: Final = 60_000_000
 
 TIMEOUT_NS: Final = 15_000_000_000
 """How long a command tries, as the real one does with ``--timeout``: one that leads and one that aborts could go on for ever."""
+
+LEFT_ALONE: Final = 0.7
+"""How often people do nothing about a death that does not concern the change under way."""
+
+ACT_AFTER_NS: Final = 5_000_000_000
+"""When they do something all the same, if the change is still under way."""
+
+TWO_AT_ONCE: Final = 0.3
+"""How often somebody else dies at the same moment, where that may be."""
+
+SENDING: Final = 0.8
+"""How often one dies that others lack something of, if there is one."""
 
 CALLS_NS: Final = (1_000_000_000, 4_000_000_000)
 """When one that lives on though it was lost calls its old peers, if it has nothing else to say."""
@@ -169,6 +183,10 @@ class Changes(NamedTuple):
     """Gives the version that follows one if some are lost; nobody is lost unforeseen without it."""
     command_type: type[ChangeCommand] = ChangeCommand
     """For planted mistakes."""
+    following: Callable[[Topology, tuple[str, ...]], tuple[Topology, tuple[str, ...]] | None] | None = None
+    """Gives what people want next, of the version in force and of who is dead in it, and who is declared lost; None: no more."""
+    spares: tuple[str, ...] = ()
+    """Who may join with what follows."""
 
     @property
     def joining(self) -> dict[str, Topology]:
@@ -200,53 +218,33 @@ class ReconfigurationFaults:
         """The one in force, and those that follow."""
         self._losses = dict(changes.losses)
         self._without = changes.without
+        self._following = changes.following
         self._command_type = changes.command_type
         self._fate = Random(f"{seed}/unforeseen")
-        self._introductions = Random(f"{seed}/introductions")
+        self.introductions = Introductions(fabric, failures, self._expel_later)
         self._decided: Topology | None = None
         """What was wanted before somebody was lost unforeseen: it may have been decided by then."""
-        self._given_up: Topology | None = None
-        """The same, for good: nobody starts a command for it again."""
+        self._foreseen: tuple[str, ...] = ()
+        """Who was to be lost with it."""
+        self._given_up: list[Topology] = []
+        """All such, for good: nobody starts a command for them again."""
         self._dying: dict[str, None] = {}
         """Of whom it is settled whether they die before they are lost."""
         for node in fabric.nodes.values():
-            self.enlist(node)
+            self.introductions.enlist(node)
         self.kernel.schedule(self.chance.randrange(1, fabric.options.span_ns), self._lead)
-
-    def enlist(self, node: SimulatedNode) -> None:
-        """Let a process take part."""
-        participant = node.take_part()
-        participant.on_lost_speaker = self._expel_later
-        participant.on_switched = partial(self._switched, node)
-        participant.on_started = partial(self._meet_peers, node)
+        if self._following is not None:
+            UnmissedDeaths(self, fabric, failures, Random(f"{seed}/unmissed"))
 
     @property
     def finished(self) -> bool:
         """Whether the last version is reached."""
-        return len(self._versions) == 1
-
-    def _switched(self, node: SimulatedNode) -> None:
-        self._failures.switched(node)
-        if node.connections is not None and node.name in node.member.topology.homes:
-            node.connections.follow(peers(node.member.topology, node.name))
-        self._meet_peers(node)
-
-    def _meet_peers(self, node: SimulatedNode) -> None:
-        """A process that came back, or has switched, connects with its peers: the later version is told."""
-        if node.member.view.state.phase != "left":
-            for name in peers(node.member.topology, node.name):
-                self.kernel.schedule(self._introductions.randrange(1, MAX_DELAY_NS), self._meet, node, self._fabric.nodes[name])
-
-    def _meet(self, one: SimulatedNode, other: SimulatedNode) -> None:
-        if not (one.up and other.up) or "left" in (one.member.view.state.phase, other.member.view.state.phase):
-            return
-        for node, peer in ((one, other), (other, one)):
-            topology = peer.member.topology
-            if node.participant is not None and not node.fenced and node.name in topology.homes:
-                node.participant.meet(peer.name, topology)
+        return len(self._versions) == 1 and self._following is None
 
     def _lead(self) -> None:
         self._find_decided()
+        if len(self._versions) == 1:
+            self._want_more()
         if self.finished:
             return
         old, new = self._versions[:2]
@@ -260,9 +258,24 @@ class ReconfigurationFaults:
             other = self._command_type(self, old, new, lost, second=True, abort=self.chance.random() < self.trouble.abort)
             self.kernel.schedule(self.chance.randrange(PAUSE_NS), other.begin)
 
+    def _want_more(self) -> None:
+        """People decide what comes next, if anything does."""
+        (now,) = self._versions
+        found = None if self._following is None else self._following(now, self._failures.gone(now))
+        if found is None:
+            self._following = None
+            return
+        new, lost = found
+        for name in new.processes:
+            if name not in self._fabric.nodes:
+                self._fabric.add(name, Routes(new))
+                self.introductions.enlist(self._fabric.nodes[name])
+        self.plan.append((new, lost))
+        self._want(now, new, lost)
+
     def _lose(self, node: SimulatedNode) -> None:
         """A process is about to be declared lost: it dies, before that or meanwhile, or lives on and is suspected."""
-        if node.name in self._dying:
+        if node.name in self._dying or node.name in self._failures.dead:
             return
         self._dying[node.name] = None
         if self.chance.random() < self.trouble.mistaken:
@@ -292,8 +305,32 @@ class ReconfigurationFaults:
             return  # It was about to leave, and nobody could tell from the end whether it did or was lost.
         self.counts["servers lost unforeseen"] += 1
         self._lose(self._fabric.nodes[name])
-        self.unforeseen, self._decided, self._given_up = (name,), new, new
+        self.unforeseen, self._decided, self._foreseen = (name,), new, lost
+        self._given_up.append(new)
         self._want(old, instead, tuple(sorted((*lost, name))))
+        self.kernel.schedule(self._fate.randrange(PAUSE_NS), self._lead)
+
+    @property
+    def under_way(self) -> tuple[Topology, Topology, tuple[str, ...]]:
+        """The version in force, the one that is to follow, and who is lost with it; twice the same where nothing is wanted."""
+        old, new = self._versions[0], self._versions[:2][-1]
+        return old, new, self._losses.get(new.version, ()) if new is not old else ()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether people gave up a change that may have been decided, and are not through with what they wanted instead."""
+        return self._decided is not None
+
+    def without(self, topology: Topology, gone: Collection[str]) -> Topology | None:
+        """Return the version that follows if these are gone for good; None if there is none."""
+        return None if self._without is None else self._without(topology, tuple(sorted(gone)))
+
+    def give_up(self, instead: Topology, gone: tuple[str, ...]) -> None:
+        """People want this instead of the change under way, since more are gone."""
+        old, new, lost = self.under_way
+        self._decided, self._foreseen = new, lost
+        self._given_up.append(new)
+        self._want(old, instead, gone)
         self.kernel.schedule(self._fate.randrange(PAUSE_NS), self._lead)
 
     def _want(self, old: Topology, new: Topology, lost: tuple[str, ...]) -> None:
@@ -309,10 +346,12 @@ class ReconfigurationFaults:
             return
         self.counts["changes"] += 1
         self.counts["finished without one who was lost"] += 1
-        self._decided, foreseen = None, tuple(name for name in lost if name not in self.unforeseen)
+        self._decided, foreseen = None, self._foreseen
         self.plan[-1] = (decided, foreseen)
         self._losses[decided.version] = foreseen
         self._versions, self._fabric.topology = [decided], decided
+        if not self.unforeseen:
+            return  # People will see who is dead when they want something else.
         following = self._without(decided, self.unforeseen) if self.unforeseen[0] in decided.homes else None
         if following is not None:
             self.plan.append((following, self.unforeseen))
@@ -339,7 +378,7 @@ class ReconfigurationFaults:
     def died(self, command: ChangeCommand) -> None:
         """A command is gone; another one is started after a while."""
         self.counts["deaths"] += 1
-        if not self.finished and not command.second and command.new is not self._given_up:
+        if not self.finished and not command.second and command.new not in self._given_up:
             self.kernel.schedule(self.chance.randrange(1, PAUSE_NS), self._lead)
 
     def done(self, command: ChangeCommand, *, aborted: bool) -> None:
@@ -354,11 +393,12 @@ class ReconfigurationFaults:
             self.counts["left out"] += len(command.absent)
             self.counts["changes"] += 1
             del self._versions[0]
+            self._decided = None
             self._fabric.topology = self._versions[0]
             for name in lost:
                 for later_ns in CALLS_NS:
                     self.kernel.schedule(later_ns, self._expel_later, name, self._versions[0].version)
-        if not command.second and command.new is not self._given_up:
+        if not command.second and command.new not in self._given_up:
             self.kernel.schedule(self.chance.randrange(1, PAUSE_NS), self._lead)
 
     def _arrived(self, name: str) -> bool:
@@ -376,3 +416,70 @@ class ReconfigurationFaults:
 
 def _asking(request: ViewInput) -> Callable[[Participant], None]:
     return lambda participant: participant.change(request)
+
+
+class UnmissedDeaths:
+    """Deaths of those without whom the others can go on, at any moment of a change, and what people do about them."""
+
+    def __init__(self, run: ReconfigurationFaults, fabric: Fabric, failures: Failures, chance: Random) -> None:
+        """Let as many die as the options say, as far as there is anybody."""
+        self._run = run
+        self._fabric = fabric
+        self._failures = failures
+        self._chance = chance
+        self._deaths: list[tuple[int, str]] = []
+        for _ in range(fabric.options.deaths):
+            later_ns = PAUSE_NS if chance.random() < 0.5 else 0  # Half of them while applications still send.
+            fabric.kernel.schedule(chance.randrange(1, fabric.options.span_ns + later_ns), self._die)
+
+    def _die(self) -> None:
+        """Let somebody die for good, and perhaps a second one at the same moment."""
+        run, kernel, chance = self._run, self._fabric.kernel, self._chance
+        if run.in_doubt:  # People are busy with those who died before.
+            kernel.schedule(PAUSE_NS, self._die)
+            return
+        old, new, _ = run.under_way
+        for _ in range(2 if chance.random() < TWO_AT_ONCE else 1):
+            able = self._able()
+            if not able:
+                break
+            name = chance.choice(self._sending(able) or able)
+            run.counts["died unmissed"] += 1
+            run.counts["died during a change"] += new is not old
+            self._failures.dead[name] = None
+            self._deaths.append((kernel.now, name))
+            self._failures.die(self._fabric.nodes[name])
+        if new is not old:  # A change that does not concern the dead may be over before somebody has to do something.
+            soon = self._concerned() or chance.random() >= LEFT_ALONE
+            kernel.schedule(chance.randrange(1, PAUSE_NS) if soon else ACT_AFTER_NS, self._notice, new)
+
+    def _able(self) -> list[str]:
+        """Return who may die now: in the version in force as in the one that is to follow."""
+        run, dead = self._run, self._failures.dead
+        old, new, lost = run.under_way
+        gone = {*dead, *lost}
+        able = [(version.homes, missed_by_nobody(version, gone, self._fabric.kernel.now, self._deaths)) for version in (old, new)]
+        found = [name for name in able[0][1] if all(name in one or name not in homes for homes, one in able)]
+        together = {*self._failures.gone(old), *lost}
+        return [name for name in found if run.without(old, {*together, name}) is not None]
+
+    def _sending(self, able: list[str]) -> list[str]:
+        """Return which of them others lack something of, as a rule: what they sent last is what survivors may lack."""
+        if self._chance.random() >= SENDING:
+            return []
+        unacked = {name: self._fabric.nodes[name].member.attachment.unacked() for name in able}
+        return [name for name in able if any(unacked[name].values())]
+
+    def _concerned(self) -> bool:
+        old, new, lost = self._run.under_way
+        dead = [name for name in self._failures.gone(old) if name not in lost]
+        return bool(dead) and not Coordinator(old, new, lost).may_miss(dead)
+
+    def _notice(self, seen: Topology) -> None:
+        """People see who is dead, and want the version in force without them."""
+        old, new, lost = self._run.under_way
+        gone = tuple(sorted({*lost, *self._failures.gone(old)}))
+        instead = self._run.without(old, gone)
+        if new is seen and new is not old and gone != lost and instead is not None:
+            self._run.counts["changes given up for the dead"] += 1
+            self._run.give_up(instead, gone)
