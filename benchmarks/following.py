@@ -11,6 +11,7 @@ Spark writes down of it in one step: the size of the newest changelogs of its st
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import threading
 import time
@@ -93,6 +94,7 @@ def main() -> None:
 
         def hear(lag: StepLag, _: pa.Table) -> None:
             told.append((time.monotonic() - started_s, lag, state_bytes(root / "checkpoint", lag.step)))
+            print(f"{told[-1][0]:.1f} s: {lag.events:,} events, {lag.unread:,} unread", file=sys.stderr, flush=True)
 
         with Memory() as memory:
             begin.set()
