@@ -17,7 +17,7 @@ import msgspec
 from tests.support.fabrics import fabric_for, options_for, promise_for
 from thence.core.member.contract import Delivery, Ready
 from thence.core.ordering import ordering_named
-from thence.core.topology.ack_options import AT_ONCE
+from thence.core.topology.ack_options import AT_ONCE, AckOptions
 from thence.core.topology.domain import Delivering
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, MessageId
@@ -31,6 +31,9 @@ from thence.trace.judge import Verdict, judge
 
 MAX_EVENTS = 200_000
 """A run has far fewer."""
+
+WHOLE = AckOptions(scheme="distributed", retransmission="nearest", whole=True)
+"""Replicas need this where it is found out who has what."""
 
 COMPACT_EVERY = 16
 """How many records a disk collects here before a snapshot replaces them: few, so that restarts find snapshots too."""
@@ -60,6 +63,10 @@ class Watched(SimulatedNode):
         self.watch.most_kept = max(self.watch.most_kept, sum(self.member.attachment.queued().values()))
         super()._perform(ready)
 
+    def suspect(self, peer: str, suspected: bool) -> None:
+        self.watch.suspected |= {peer: None} if suspected else {}
+        super().suspect(peer, suspected)
+
 
 class Watch:
     """Who has which message on disk, and whether somebody said too early that all have it."""
@@ -76,6 +83,8 @@ class Watch:
         self._known: dict[str, dict[MessageId, None]] = {name: {} for name in self.processes}
         """What each process has sent and delivered, and what led to that."""
         self._led_to: dict[MessageId, tuple[MessageId, ...]] = {}
+        self.suspected: dict[str, None] = {}
+        """Who was suspected at some time: of these, replicas need not have what is said to be safe. Others stand in for them."""
         self.has: dict[MessageId, set[str]] = {}
         self.envelopes: dict[MessageId, Envelope] = {}
         self.upto = dict.fromkeys(self.processes, 0)
@@ -96,7 +105,8 @@ class Watch:
     def lacking(self, envelope: Envelope) -> list[str]:
         """Return the recipients that do not have a message on disk."""
         to = self.processes if envelope.to is None else envelope.to
-        return [name for name in to if name not in self.has.get(envelope.id, ())]
+        excused = self.suspected.keys() & self.topology.fellows.keys() if self.topology.uniform else ()
+        return [name for name in to if name not in self.has.get(envelope.id, ()) and name not in excused]
 
     def delivered(self, name: str, delivery: Delivery) -> None:
         """A process delivers a message: where it does so when all have it, all have to."""
@@ -175,6 +185,14 @@ class Outcome(NamedTuple):
         return sum(sum(node.member.attachment.queued().values()) for node in self.simulation.nodes.values() if not node.dead)
 
     @property
+    def nobody_is_waited_for(self) -> bool:
+        """Whether all others live or came back but replicas that only carry, for whom another one of their relay stands in."""
+        topology = self.watch.topology
+        dead = {name for name, node in self.simulation.nodes.items() if node.dead}
+        stand_in = [name for name in dead if topology.only_carries(name) and not dead.issuperset(topology.fellows[name])]
+        return len(stand_in) == len(dead)
+
+    @property
     def wrong(self) -> list[str]:
         """What is wrong with it, in words."""
         wrong = list(self.watch.mistakes)
@@ -183,7 +201,7 @@ class Outcome(NamedTuple):
         living = [node for node in self.simulation.nodes.values() if not node.dead]
         if self.watch.topology.uniform:
             wrong += self.watch.undelivered([node.name for node in living])
-        if len(living) == len(self.simulation.nodes):
+        if self.nobody_is_waited_for:
             wrong += [
                 f"{node.name} is never told that {node.member.log.unsafe} are safe" for node in living if node.member.log.unsafe
             ]
@@ -226,16 +244,25 @@ def run_fabric(seed: int, **changes: Any) -> Outcome:
 def guarded(seed: int, *, stability: bool) -> Topology:
     """Return the random fabric of this number, in which most domains deliver only what all have, as far as they can."""
     plain, chance = fabric_for(seed, promise_for(seed)), Random(f"guarded/{seed}")
+    replicas = plain.fellows
     domains = []
     for domain in plain.domains.values():
         ordering, options, acks = domain.ordering, domain.options, domain.acks
-        safe = not plain.replicas and chance.random() < 0.8
+        safe = chance.random() < 0.8
         if safe and not ordering_named(ordering).traits.direct:  # Few can do it, so many domains get another one.
             ordering, options, acks = chance.choice(("vector", "matrix")), {}, AT_ONCE
+        if not replicas.keys().isdisjoint(domain.members) and not domain.acks.whole:
+            ordering, options, acks = "vector", {}, WHOLE
         changed = domain._replace(ordering=ordering, options=options, acks=acks)
         domains.append(changed._replace(delivery="safe" if safe else "at once"))
     return Topology(
-        plain.name, domains, plain.links.values(), replicas=plain.replicas, promise=plain.promise, stability=stability
+        plain.name,
+        domains,
+        plain.links.values(),
+        replicas=plain.replicas,
+        local=plain.local,
+        promise=plain.promise,
+        stability=stability,
     )
 
 
@@ -244,7 +271,7 @@ def noticed(seed: int, *, stability: bool) -> Topology:
     plain, chance = guarded(seed, stability=stability), Random(f"noticed/{seed}")
     replaced: dict[str, Delivering] = {}
     for domain in plain.domains.values():
-        able = not plain.replicas and ordering_named(domain.ordering).traits.direct
+        able = ordering_named(domain.ordering).traits.direct
         choice: Delivering = chance.choice(("notify", "safe", "at once")) if seed % 3 == 0 else "notify"
         replaced[domain.name] = choice if able else "at once"
     return Topology(
@@ -252,6 +279,7 @@ def noticed(seed: int, *, stability: bool) -> Topology:
         [domain._replace(delivery=replaced[domain.name]) for domain in plain.domains.values()],
         plain.links.values(),
         replicas=plain.replicas,
+        local=plain.local,
         promise=plain.promise,
         stability=stability,
     )

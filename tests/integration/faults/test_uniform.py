@@ -18,6 +18,8 @@ from tests.support.servers.running import addressed, assert_kept, fleet, run, st
 from thence.core.topology.model import Topology
 from thence.net.proxy import Mode, Proxy
 from thence.server.server import Server
+from thence.trace.files import read_trace
+from thence.trace.judge import judge
 
 SYSTEMS = """
 name = "systems"
@@ -45,6 +47,40 @@ between = ["S0", "S1"]
 relays = [["b", "c"], ["e", "f"]]
 """
 """Two parallel links: b and c are the sequencers, e and f carry every second message."""
+
+ENDS = """
+name = "ends"
+[domains.S0]
+members = ["a", "b", "r1", "r2"]
+delivery = "{delivery}"
+[domains.S1]
+members = ["c", "d", "t1", "t2"]
+delivery = "{delivery}"
+"""
+
+TAKEN_OVER = (
+    ENDS
+    + """
+[[links]]
+between = ["S0", "S1"]
+relays = [["r1", "t1"], ["r2", "t2"]]
+takeover = true
+"""
+)
+
+REPLICAS = (
+    ENDS
+    + """
+[domains.between]
+members = ["r1", "r2", "t1", "t2"]
+[[relays]]
+replicas = ["r1", "r2"]
+[[relays]]
+replicas = ["t1", "t2"]
+"""
+)
+
+REQUIRED = ("well-formed", "creation", "duplication")
 
 SENDS, LAST_BEFORE = 20, 10
 """How many messages are sent, and the number of the last one before the kill."""
@@ -175,3 +211,52 @@ def test_i6_a_relay_that_is_killed_is_waited_for_and_nothing_is_lost_or_comes_tw
         run(main)
         wait_for_server(running.topology, killed)
     assert_kept(tmp_path / "trace", sends=SENDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "killed", "delivery"),
+    [
+        (TAKEN_OVER, "r1", "notify"),
+        (TAKEN_OVER, "t1", "safe"),
+        (REPLICAS, "t1", "notify"),
+        (REPLICAS, "r1", "safe"),
+    ],
+    ids=["a link, forwards", "a link, receives", "replicas, receives", "replicas, forwards"],
+)
+def test_i6_a_relay_that_is_killed_for_good_is_taken_over_and_all_are_told(
+    text: str, killed: str, delivery: str, tmp_path: Path
+) -> None:
+    """I6, §7: kill -9, and the relay never comes back. First a process beyond is away too, and nobody is told or delivers."""
+    topology = addressed(text.format(delivery=delivery))
+    with fleet(topology, tmp_path, trace=tmp_path / "trace") as running:
+
+        async def main() -> None:
+            async with (
+                thence.connect(url(running.topology, "a"), "ann") as ann,
+                thence.connect(url(running.topology, "d"), "dan") as dan,
+            ):
+                await ann.known("dan")
+                running.kill("c")
+                for number in range(SENDS):
+                    await ann.send(thence.EVERYONE if number % 2 else ["ann", "dan"], b"%d" % number)
+                    if number == LAST_BEFORE:
+                        running.kill(killed)
+                if delivery == "safe":
+                    early = await until_nothing_comes(ann)
+                    assert not early, "here all members get every message, so c is waited for"
+                    running.start_one("c")
+                    ours = [int((await ann.receive(60.0)).body) for _ in range(SENDS - len(early))]
+                    assert early + ours == list(range(SENDS))
+                else:
+                    last = [await ann.receive(30.0) for _ in range(SENDS)][-1]
+                    waiting = asyncio.create_task(last.safe())
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(asyncio.shield(waiting), 2.0)
+                    running.start_one("c")
+                    await waiting
+                assert [int((await dan.receive(60.0)).body) for _ in range(SENDS)] == list(range(SENDS))
+
+        run(main)
+    verdict = judge(read_trace(tmp_path / "trace"), REQUIRED)  # What others wait for when the fabric stops is no loss.
+    assert not verdict.violations, verdict.violations[:5]
+    assert verdict.events > SENDS

@@ -6,18 +6,31 @@ from functools import partial
 from typing import Final
 
 from benchmarks.takeover import FIFO_LINK
-from tests.papers import test_interconnect, test_interconnect_costs, test_interconnect_faults, test_interconnect_uniform
+from tests.papers import (
+    test_interconnect,
+    test_interconnect_costs,
+    test_interconnect_faults,
+    test_interconnect_uniform,
+)
 from tests.papers.costs import test_interconnect_regime
+from tests.papers.interconnect import test_uniform_takeover
 from tests.papers.mistakes.mistake import Mistake, instead
 from tests.support.planted import planted_fabric
-from thence.core.failover.replicas import Takeover
+from tests.support.planted.planted_stability import needs_no_report
+from thence.core.failover.replicas import StillKept, Takeover
 from thence.core.member.deliver import DeliveryLog
+from thence.core.member.receive import Accounting
 from thence.core.places.link_end import LinkEnd, LinkOutput
+from thence.core.stability.accounts import Accounts
+from thence.core.stability.carried import CarriedMessages
 from thence.core.stability.safe_notification import SafeNotification
+from thence.core.stability.stand_ins import StandIns
 from thence.core.topology import checks
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.wire.messages import Envelope
+
+_open = Accounts.open
 
 
 class PassesOnAtHome(LinkEnd):
@@ -51,6 +64,12 @@ def _nothing(_: Topology) -> None:
 def _own_senders_only(self: Takeover, origin: str, domain: str) -> bool:
     """Nobody carries for a sender but its own relay."""
     return not self.group or self._routes.carriers(self.me, origin, domain)[0] == self.me
+
+
+def _not_for_what_it_keeps(self: Accounts, envelope: Envelope, came_by: str, what: str) -> None:
+    """What another replica should forward is reported as soon as it is here."""
+    if not what.startswith("into "):
+        _open(self, envelope, came_by, what)
 
 
 def _first_pair(self: LinkEnd, _: int) -> tuple[str, str]:
@@ -126,6 +145,40 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
         instead(DeliveryLog, "hand_up", lambda _, deliveries: deliveries),
         test_interconnect_uniform.test_i6_with_one_system_cut_off_nobody_delivers_and_everybody_does_when_it_is_back,
         {"mode": "fifo"},
+    ),
+    Mistake(
+        "I6",
+        "one that is suspected is not waited for, though nobody stands in",
+        instead(StandIns, "excused", needs_no_report),
+        test_uniform_takeover.test_i6_with_the_other_system_cut_off_and_a_relay_dead_nobody_is_told,
+        {"delivery": "notify"},
+    ),
+    Mistake(
+        "I6",
+        "the next relay does not forward again what was not reported",
+        instead(StillKept, "take", lambda *_: []),
+        test_uniform_takeover.test_i6_whichever_relay_dies_for_good_all_survivors_are_told_and_nobody_too_early,
+        {"text": test_uniform_takeover.LINKED, "dying": ("re1",), "delivery": "notify"},
+    ),
+    Mistake(
+        "I6",
+        "only a relay that died could say that its messages are safe",
+        instead(CarriedMessages, "look", lambda _: None),
+        test_uniform_takeover.test_i6_whichever_relay_dies_for_good_all_survivors_are_told_and_nobody_too_early,
+        {"text": test_uniform_takeover.LINKED, "dying": ("rw1",), "delivery": "notify"},
+    ),
+    Mistake(
+        "I6",
+        "a relay that keeps a message for another one reports it",
+        instead(Accounts, "open", _not_for_what_it_keeps),
+        test_uniform_takeover.test_i6_with_the_other_system_cut_off_and_a_relay_dead_nobody_is_told,
+        {"delivery": "safe"},
+    ),
+    Mistake(
+        "I6",
+        "what waits for its turn is reported",
+        instead(Accounting, "_has_no_turn_yet", lambda *_: False),
+        test_uniform_takeover.test_i6_nobody_is_told_of_what_somebody_may_never_deliver,
     ),
     Mistake(
         "I10",

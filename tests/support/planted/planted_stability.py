@@ -19,6 +19,7 @@ from thence.core.stability.safe import Group, SafeAcks
 from thence.core.stability.safe_notification import Notices, SafeNotification, SavedNotices
 from thence.core.stability.safe_turn import SafeTurn
 from thence.core.stability.stable import StableAcks
+from thence.core.stability.stand_ins import Excused, StandIns
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ThenceError
 
@@ -26,6 +27,14 @@ Frames = Iterable[tuple[str, Frame[Any]]]
 
 _pushed, _save, _add = Accounts.pushed, Accounts.save, StableAcks.add
 _next = SafeTurn.next
+_excused = StandIns.excused
+
+
+def needs_no_report(self: StandIns) -> Iterator[Excused]:
+    """Who is suspected, or has a message, is enough: nobody has to have reported it."""
+    for standing in self._standing.values():
+        standing.reported = dict.fromkeys(self._groups.values())
+    yield from _excused(self)
 
 
 def _counts_nothing_of_ours(self: Accounts, frames: Frames, came_by: str, *, in_turn: bool = True) -> None:

@@ -26,15 +26,20 @@ Rules:
 * *Two have a message before it leaves its domain.* What another member sent is at its sender and here. What we sent ourselves
   waits, and what we forward behind it, until another member has it, where that can be found out. Otherwise our death could leave
   a message beyond whose causes nobody has.
-* What another replica has forwarded, and who saw it, is kept no longer here: if the forwarder dies before all have got it, the
-  domain's transport gets it from whoever has it (``core.transport.ack_all``, with ``nearest`` and ``whole``). With other
-  transports nothing is lost either, but what depends on it waits until the dead one is back.
+* *What is found out to be safe is kept until it is.* Where the fabric finds that out (``Topology.uniform``), a replica keeps what
+  another one forwarded until it is told that all have it. If it comes to suspect the other one, it forwards that again: so it can
+  report what the dead one can report no more, by its own copy. What it was told of is recorded with the suspicion, since what
+  goes out must follow from records.
+* Else what another replica has forwarded is kept no longer here: if the forwarder dies before all have got it, the domain's
+  transport gets it from whoever has it (``core.transport.ack_all``, with ``nearest`` and ``whole``). With other transports
+  nothing is lost either, but what depends on it waits until the dead one is back.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,7 +47,7 @@ import msgspec
 from thence.core.ordering import Gate
 from thence.core.topology.routing import Routes
 from thence.core.transport.base import Transport
-from thence.core.wire.messages import Envelope, Frame, weight_of
+from thence.core.wire.messages import Envelope, Frame, MessageId, weight_of
 
 MAX_KEPT = 100_000
 """How many messages a replica keeps for the one who forwards, before it takes no more frames and so pushes back."""
@@ -55,6 +60,56 @@ class Kept(NamedTuple):
     members: tuple[str, ...] | None
 
 
+class StillKept:
+    """What another replica forwarded and we keep until all have it, by domain, in the order in which it was forwarded."""
+
+    def __init__(self, domains: Iterable[str]) -> None:
+        """Nothing is kept."""
+        self.table: dict[str, dict[str, Kept]] = {name: {} for name in domains}
+        self._numbers: dict[str, dict[str, deque[int]]] = {}
+        """By origin and domain."""
+        self._news: dict[str, None] = {}
+        """The origins of what came since we last looked what is safe."""
+
+    def keep(self, domain: str, kept: Kept) -> None:
+        """Keep a message."""
+        origin = kept.envelope.origin
+        self.table[domain][str(kept.envelope.id)] = kept
+        self._numbers.setdefault(origin, {}).setdefault(domain, deque()).append(kept.envelope.number)
+        self._news[origin] = None
+
+    def drop_safe(self, safe_of: Mapping[str, int], origins: Iterable[str]) -> list[tuple[str, Envelope]]:
+        """Keep no longer what all have, by origin up to a number; return it, and where it went.
+
+        Only of these ``origins`` is there news.
+        """
+        dropped = []
+        for origin in dict.fromkeys((*origins, *self._news)):
+            for domain, numbers in self._numbers.get(origin, {}).items():
+                while numbers and numbers[0] <= safe_of.get(origin, 0):
+                    kept = self.table[domain].pop(str(MessageId(origin, numbers.popleft())), None)
+                    if kept is not None:
+                        dropped.append((domain, kept.envelope))
+        self._news = {}
+        return dropped
+
+    def take(self, domain: str, is_ours: Callable[[str], bool]) -> list[Kept]:
+        """Return what went into a domain and is ours to forward again, by origin, and keep it no longer."""
+        ours = [kept for kept in self.table[domain].values() if is_ours(kept.envelope.origin)]
+        for kept in ours:
+            del self.table[domain][str(kept.envelope.id)]
+        return ours
+
+    def fork(self) -> StillKept:
+        """Return an independent copy."""
+        twin = StillKept(self.table)
+        for domain, table in self.table.items():
+            for kept in table.values():
+                twin.keep(domain, kept)
+        twin._news = dict(self._news)
+        return twin
+
+
 class SavedTakeover(msgspec.Struct, array_like=True):
     """What a restart must find again."""
 
@@ -63,6 +118,7 @@ class SavedTakeover(msgspec.Struct, array_like=True):
     kept: dict[str, list[tuple[Envelope, tuple[str, ...] | None]]]
     delivered: list[tuple[str, int]] = []
     alone: list[tuple[int, int]] = []
+    seen: dict[str, list[tuple[Envelope, tuple[str, ...] | None]]] = {}
 
 
 class Takeover:
@@ -91,6 +147,9 @@ class Takeover:
         """Messages of our own that nobody else is known to have, by number, each with its number in the stream of our domain."""
         self._kept: dict[str, dict[str, Kept]] = {name: {} for name in homes}
         self._kept_bytes = dict.fromkeys(self._kept, 0)
+        self.uniform = bool(self.group) and routes.topology.uniform
+        """Whether we keep what another replica forwarded until all have it."""
+        self.forwarded = StillKept(homes)
 
     @property
     def forwards(self) -> bool:
@@ -198,14 +257,17 @@ class Takeover:
 
     def keep(self, domain: str, envelope: Envelope, members: tuple[str, ...] | None) -> None:
         """Keep what another replica should forward into a domain."""
-        self.seen(domain, envelope)  # If we keep it already, it does not count twice.
+        self.seen(domain, envelope, forwarded=False)  # If we keep it already, it does not count twice.
         self._kept[domain][str(envelope.id)] = Kept(envelope, members)
         self._kept_bytes[domain] += weight_of(envelope)
 
-    def seen(self, domain: str, envelope: Envelope) -> None:
-        """Another replica has forwarded this into a domain."""
-        if self._kept[domain].pop(str(envelope.id), None) is not None:
+    def seen(self, domain: str, envelope: Envelope, *, forwarded: bool = True) -> None:
+        """Another replica has ``forwarded`` this into a domain, or we do so now."""
+        kept = self._kept[domain].pop(str(envelope.id), None)
+        if kept is not None:
             self._kept_bytes[domain] -= weight_of(envelope)
+        if kept is not None and forwarded and self.uniform:
+            self.forwarded.keep(domain, kept)
 
     def take_kept(self, domain: str, *, everything: bool = False) -> list[Kept]:
         """Return what is up to us to forward into a domain now, or ``everything``, in order, and keep it no longer."""
@@ -216,7 +278,7 @@ class Takeover:
             if self.forwards_for(kept.envelope.origin, domain):
                 ours.append(kept)
         for kept in ours:
-            self.seen(domain, kept.envelope)
+            self.seen(domain, kept.envelope, forwarded=False)
         return ours
 
     def fork(self) -> Takeover:
@@ -227,23 +289,32 @@ class Takeover:
         twin._kept = {name: dict(kept) for name, kept in self._kept.items()}
         twin._kept_bytes = dict(self._kept_bytes)
         twin._delivered, twin.alone = dict(self._delivered), dict(self.alone)
+        twin.forwarded = self.forwarded.fork()
         return twin
 
     def save(self) -> SavedTakeover:
         """Return everything, for a snapshot. Equal states give equal bytes."""
-        kept = {name: [(one.envelope, one.members) for one in kept.values()] for name, kept in self._kept.items()}
+        kept, seen = (
+            {name: [(one.envelope, one.members) for one in kept.values()] for name, kept in table.items()}
+            for table in (self._kept, self.forwarded.table if self.uniform else {})
+        )
         delivered, alone = sorted(self._delivered.items()), sorted(self.alone.items())
-        return SavedTakeover(sorted(self._latest.items()), sorted(self.suspected), kept, delivered, alone)
+        return SavedTakeover(sorted(self._latest.items()), sorted(self.suspected), kept, delivered, alone, seen)
 
     def load(self, saved: SavedTakeover) -> None:
         """Become what ``save`` returned."""
         self._latest = dict(saved.latest)
         self.suspected = dict.fromkeys(saved.suspected)
         self._delivered, self.alone = dict(saved.delivered), dict(saved.alone)
-        self._kept = {
-            name: {str(envelope.id): Kept(envelope, members) for envelope, members in kept} for name, kept in saved.kept.items()
-        }
+        self._kept = {name: _by_id(kept) for name, kept in saved.kept.items()}
+        for name, seen in saved.seen.items():
+            for kept in _by_id(seen).values():
+                self.forwarded.keep(name, kept)
         self._kept_bytes = {name: sum([weight_of(one.envelope) for one in kept.values()]) for name, kept in self._kept.items()}
+
+
+def _by_id(kept: Iterable[tuple[Envelope, tuple[str, ...] | None]]) -> dict[str, Kept]:
+    return {str(envelope.id): Kept(envelope, members) for envelope, members in kept}
 
 
 class OriginalFirst(Gate):

@@ -27,9 +27,10 @@ from thence.core.ordering.relayed import Relayed
 from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.places.seen_streams import SeenStreams
 from thence.core.reconfig.border import Border
-from thence.core.stability.accounts import Accounts
+from thence.core.stability.accounts import OURS, Accounts
 from thence.core.stability.safe_notification import Notices, SafeNotification
 from thence.core.stability.safe_turn import SafeTurn
+from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.transport.channel import Pace
 from thence.core.transport.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
@@ -81,7 +82,7 @@ class Attachment:
                 resend,
                 pace,
                 stability=topology.keeps_accounts,
-                uniform=topology.uniform,
+                groups=_groups_in(topology, home),
                 max_copies_bytes=options.max_copies_bytes,
             )
             for home in topology.homes[name]
@@ -205,6 +206,7 @@ class Attachment:
 
     def balance(self) -> None:
         """Report which frames are stable by what has happened."""
+        note_reports(self)
         for name, peer, number in self.accounts.balance() if self.accounts is not None else ():
             stable = self.places[name].stable
             if stable is not None:
@@ -302,6 +304,14 @@ class Attachment:
         }
 
 
+def _groups_in(topology: Topology, domain: str) -> dict[str, tuple[str, ...]] | None:
+    """Return of each replica in a domain who stands for the same relay; None: nobody finds out when all have a message."""
+    if not topology.uniform:
+        return None
+    members = topology.domains[domain].members
+    return {name: topology.fellows[name] for name in members if name in topology.fellows}
+
+
 def _takeover_anew(name: str, routes: Routes, before: Takeover | None, older: Mapping[str, Collection[str]]) -> Takeover | None:
     """Return what is kept for the sake of replicas, if there are any, with what counts in places that are ``older``."""
     after = Takeover(name, routes) if routes.topology.replicas else None
@@ -334,3 +344,45 @@ def _summed(tables: Iterable[dict[str, int]]) -> dict[str, int]:
         for peer, count in table.items():
             total[peer] = total.get(peer, 0) + count
     return total
+
+
+# What a replica that does not forward reports (docs/concepts/stability.md): a message that it keeps for another one has an open
+# account, until we forward it ourselves or are told that it is safe. One of our own is closed when the other one reports it.
+
+
+def into(domain: str) -> str:
+    """Return what keeps an account open while another replica should forward a message into a domain."""
+    return f"into {domain}"
+
+
+def way_of(here: Attachment, envelope: Envelope) -> str:
+    """Return by which place a message came here."""
+    return OURS if envelope.origin == here.name else here.routes.upstream(here.name, envelope.origin)
+
+
+def note_reports(here: Attachment) -> None:
+    """Note in the accounts what others have reported, or need not report."""
+    accounts, takeover = here.accounts, here.takeover
+    if accounts is None:
+        return
+    for place in here.places.values():
+        if place.stable is None:
+            continue
+        for envelope, came_by in place.stable.take_news():
+            accounts.became_stable(envelope, came_by)
+        stand_ins = place.stable.stand_ins
+        reported, stand_ins.reported_by_fellows = stand_ins.reported_by_fellows, []
+        for envelope, came_by in reported:
+            if takeover is not None and came_by == OURS and place.name == takeover.local:
+                for domain in here.domains:
+                    accounts.close(envelope, OURS, into(domain))
+
+
+def forget_safe(here: Attachment) -> None:
+    """Keep no longer what another replica forwarded and is known to be safe by now, and report it."""
+    takeover, carried = here.takeover, None if here.notices is None else here.notices.carried
+    if takeover is None or carried is None or not takeover.uniform:
+        return
+    for domain, envelope in takeover.forwarded.drop_safe(carried.safe_of, carried.take_news()):
+        if here.accounts is not None:
+            here.accounts.close(envelope, way_of(here, envelope), into(domain))

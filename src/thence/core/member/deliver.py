@@ -13,7 +13,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from thence.core.member.attachment import Attachment
+from thence.core.member.attachment import Attachment, forget_safe
 from thence.core.member.contract import Delivery, Ready
 from thence.core.reconfig.protocol import FABRIC
 from thence.core.reconfig.retention import Retention
@@ -87,6 +87,7 @@ class DeliveryLog:
         if here.accounts is not None:
             here.balance()
         notices.look(None if here.accounts is None else here.accounts.stable)
+        forget_safe(here)
         return notices.news() if here.topology.notifying else 0
 
     def hand_up(self, deliveries: tuple[Delivery, ...]) -> tuple[Delivery, ...]:

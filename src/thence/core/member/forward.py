@@ -11,14 +11,14 @@ Rules:
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from thence.core.failover.replicas import OriginalFirst
 from thence.core.member.admission import Admission
-from thence.core.member.attachment import Attachment
+from thence.core.member.attachment import Attachment, into, way_of
 from thence.core.ordering import Output, Timed, survival_of
 from thence.core.places.link_end import LinkOutput
 from thence.core.places.place import DomainPlace, LinkPlace
@@ -205,8 +205,8 @@ class Forwarder:
             return True
         if takeover.is_copy(place.name, envelope):
             takeover.seen(place.name, envelope)
-            if here.accounts is not None:
-                here.accounts.close(envelope, _way_of(here, envelope), _into(place.name))
+            if here.accounts is not None and not takeover.uniform:
+                here.accounts.close(envelope, way_of(here, envelope), into(place.name))
             if takeover.alone:  # It may have been one that others waited behind.
                 self._forward_kept(place.name, cascade)
             return False
@@ -220,8 +220,11 @@ class Forwarder:
         parts = [survival_of(place.ordering) for place in here.domains.values() if peer in place.peers]
         return any(part is not None and suspected != (peer in part.suspected) for part in parts)
 
-    def suspect(self, peer: str, suspected: bool) -> Deliverable:
-        """Suspect a peer, or no longer: hand on what it sent (``core.ordering.resilient``), and forward what we kept for it."""
+    def suspect(self, peer: str, suspected: bool, safe: Iterable[tuple[str, int]] = ()) -> Deliverable:
+        """Suspect a peer, or no longer: hand on what it sent (``core.ordering.resilient``), and forward what we kept for it.
+
+        What it forwarded already goes out again but for what is known to be ``safe``, by origin up to a number.
+        """
         here, takeover = self._attachment, self._attachment.takeover
         if not self.heeds(peer, suspected):
             raise StorageError(f"{here.name!r}: a stored record of a suspicion that makes no difference")
@@ -236,8 +239,12 @@ class Forwarder:
         if takeover is None or peer not in takeover.fellows:
             return self.drain(cascade)
         takeover.suspect(peer, suspected)
+        known = dict(safe)
+        for domain, envelope in takeover.forwarded.drop_safe(known, known):
+            if here.accounts is not None:
+                here.accounts.close(envelope, way_of(here, envelope), into(domain))
         for name in here.domains:
-            self._forward_kept(name, cascade)
+            self._forward_kept(name, cascade, again=True)
         return self.drain(cascade)
 
     def share_news(self, now: int, records: list[Record]) -> Deliverable:
@@ -262,17 +269,18 @@ class Forwarder:
             self._forward_kept(name, cascade)
         return self.drain(cascade)
 
-    def _forward_kept(self, name: str, cascade: Cascade) -> None:
-        """Forward what we keep and may forward into a domain, if that is up to us."""
+    def _forward_kept(self, name: str, cascade: Cascade, *, again: bool = False) -> None:
+        """Forward what we keep and may forward into a domain, if that is up to us; ``again``: what another one forwarded, too."""
         here, takeover = self._attachment, self._attachment.takeover
-        if takeover is None or not takeover.forwards or not takeover.kept_for(name) or is_cut_off(here, name):
+        if takeover is None or not takeover.forwards or is_cut_off(here, name):
             return
         came_by = cascade.came_by
-        for kept in takeover.take_kept(name):
-            cascade.came_by = _way_of(here, kept.envelope)
+        seen = takeover.forwarded.take(name, lambda origin: takeover.forwards_for(origin, name)) if again else []
+        for kept in (*seen, *takeover.take_kept(name)):
+            cascade.came_by = way_of(here, kept.envelope)
             self._put_into(here.domains[name], kept.envelope, kept.members, cascade)
             if here.accounts is not None:
-                here.accounts.close(kept.envelope, cascade.came_by, _into(name))
+                here.accounts.close(kept.envelope, cascade.came_by, into(name))
         cascade.came_by = came_by
 
     def _open_gates(self, came_by: str, envelope: Envelope, cascade: Cascade) -> None:
@@ -309,7 +317,7 @@ class Forwarder:
                 continue
             takeover.keep(name, envelope, to)
             if here.accounts is not None:
-                here.accounts.open(envelope, cascade.came_by, _into(name))
+                here.accounts.open(envelope, cascade.came_by, into(name))
             if takeover.alone:
                 self._forward_kept(name, cascade)
         for name in plan.across:
@@ -382,19 +390,9 @@ def bring_kept_to_border(here: Attachment) -> None:
         if here.takeover is not None and is_cut_off(here, name):
             for kept in here.takeover.take_kept(name, everything=True):
                 ours = kept.envelope.origin == here.name
-                here.border.wait(here.topology.local[here.name] if ours else _way_of(here, kept.envelope), kept.envelope)
+                here.border.wait(here.topology.local[here.name] if ours else way_of(here, kept.envelope), kept.envelope)
 
 
 def _body_weight(frames: list[tuple[str, Frame[Any]]]) -> int:
     """Return what the message of these frames counts for, once."""
     return max([frame.weight for _, frame in frames], default=0)
-
-
-def _into(domain: str) -> str:
-    """Return what keeps an account open while another replica should forward a message into a domain."""
-    return f"into {domain}"
-
-
-def _way_of(here: Attachment, envelope: Envelope) -> str:
-    """Return by which place a message came here."""
-    return OURS if envelope.origin == here.name else here.routes.upstream(here.name, envelope.origin)

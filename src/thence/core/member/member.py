@@ -156,10 +156,13 @@ class Member:
         deliver: Deliverable = []
         records: list[Record] = []
         if self.forwarder.heeds(peer, suspected):
-            deliver += self.forwarder.suspect(peer, suspected)
-            records += [Suspecting(peer, suspected, now)] if self.options.durable else []
+            carried = None if here.notices is None else here.notices.carried
+            safe = () if carried is None else tuple(carried.safe_of.items())
+            deliver += self.forwarder.suspect(peer, suspected, safe)
+            records += [Suspecting(peer, suspected, now, safe)] if self.options.durable else []
         deliver += self.forwarder.share_news(now, records)
-        return self.log.ready(deliver, now, records) if deliver or records else here.ready(now)
+        more = deliver or records or here.notices is not None
+        return self.log.ready(deliver, now, records) if more else here.ready(now)
 
     def _suspect_late(self, now: int) -> Ready:
         """Take the next suspicion that came while nothing was to change; ask for a timer if there are more."""

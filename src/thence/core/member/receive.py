@@ -58,12 +58,25 @@ class Accounting:
             follows = accounts.pending(envelope, place.name) > pending
             here_by_now = any(one is not None and one.id == envelope.id for one in released)  # It may have a new vector.
             waits = not follows or (isinstance(place, DomainPlace) and place.ordering.traits.secures)
-            if waits and not here_by_now and self.will_go_on(place, envelope):
+            if waits and not here_by_now and (self.will_go_on(place, envelope) or self._has_no_turn_yet(place, envelope)):
                 accounts.open(envelope, place.name, IN_ORDER)
-            if follows or accounts.is_open(envelope, place.name):
+            stands_in = self._attachment.topology.uniform and incoming.peer in self._attachment.topology.fellows
+            if follows or accounts.is_open(envelope, place.name) or (stands_in and accounts.knows(envelope, place.name)):
                 accounts.owe(envelope, (place.name, incoming.peer, incoming.number))
                 return
         stable.add(incoming.peer, incoming.number)
+
+    def _has_no_turn_yet(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
+        """Return whether a message waits here for what comes first, where that counts: nobody may ever have that.
+
+        Who is told that a message is safe relies on it that all will deliver it.
+        """
+        here = self._attachment
+        if not here.topology.uniform or isinstance(place, LinkPlace) or not place.ordering.traits.direct:
+            return False
+        takeover = here.takeover
+        second = takeover is not None and (takeover.is_copy(place.name, envelope) or takeover.has(envelope))
+        return bool(place.ordering.pending.held) and not second
 
     def will_go_on(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
         """Return whether a message that was not released waits here for its turn and is handed on then."""
@@ -80,13 +93,6 @@ class Accounting:
             return False
         plan = here.routes.plan(here.name, envelope.origin, envelope.to, place.name)
         return bool(plan.into or plan.across)
-
-    def note_stable(self, place: DomainPlace | LinkPlace) -> None:
-        """Note what others have just reported to be stable."""
-        accounts = self._attachment.accounts
-        if accounts is not None and place.stable is not None:
-            for envelope, came_by in place.stable.take_news():
-                accounts.became_stable(envelope, came_by)
 
 
 @dataclass(eq=False)
@@ -123,8 +129,6 @@ class Receiver:
             return Ready(refused=as_values([refusal]), wake=here.wake())
         if queued:
             here.in_memory += place.transport.queued - queued
-        if here.accounts is not None:
-            self._accounting.note_stable(place)
         deliver, records, refused = self._take_all(place, frames, now)
         if here.takeover is not None:
             deliver += self._forwarder.share_news(now, records)

@@ -139,7 +139,7 @@ class Recovery:
         self._check(record)
         self._forwarder.now = happened_at(record)
         if isinstance(record, Suspecting):
-            return (), self._log.add(self._forwarder.suspect(record.peer, record.suspected))
+            return (), self._log.add(self._forwarder.suspect(record.peer, record.suspected, record.safe))
         if isinstance(record, Shared):
             return (), self._log.add(self._forwarder.share(record.upto))
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -147,12 +147,13 @@ class DomainPlace(Place):
         pace: Pace = UNHURRIED,
         *,
         stability: bool = False,
-        uniform: bool = False,
+        groups: Mapping[str, tuple[str, ...]] | None = None,
         max_copies_bytes: int = MAX_COPIES_BYTES,
     ) -> None:
         """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact.
 
-        ``stability``: messages are kept until all have them. ``uniform``: it is found out when all have them.
+        ``stability``: messages are kept until all have them. ``groups``: it is found out when all have them, and of each group of
+        replicas one stands in for the others; None: it is not.
         """
         self._max_copies_bytes = max_copies_bytes
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
@@ -160,8 +161,8 @@ class DomainPlace(Place):
         if stability or self.ordering.traits.keeps_sent:
             pace = pace._replace(spill=None)  # What is kept for other reasons, too, is not kept elsewhere.
         transport = self._transport(domain, me, resend_after_ns, pace)
-        if stability or uniform:
-            transport = AckLayer(transport, resend_after_ns, stable=stability, uniform=uniform)
+        if stability or groups is not None:
+            transport = AckLayer(transport, resend_after_ns, stable=stability, uniform=groups is not None, groups=groups)
         super().__init__(domain.name, me, transport)
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:

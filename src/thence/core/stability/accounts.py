@@ -11,7 +11,7 @@ Rules:
 * There is an *account* of each message that came by one place and went on, or will. Frames sent because of it are pending. What
   it waits for here keeps it open: its turn in the order of its domain, or the replica that forwards.
 * The frames that brought the message are owed an ack until nothing is pending and nothing open. A second copy from which
-  nothing follows is owed nothing.
+  nothing follows is owed nothing, but one that a replica sent: it is to say what the first one was to say, if that one is dead.
 * All of this follows from the records, so a restart restores it. Only acks of others are missing, and come again. Until then
   accounts may be open that were closed before, never the other way round.
 """
@@ -92,6 +92,10 @@ class Accounts:
     def open(self, envelope: Envelope, came_by: str, what: str) -> None:
         """Note that a message waits here for something before it goes on."""
         self._account(envelope, came_by).open[what] = None
+
+    def knows(self, envelope: Envelope, came_by: str) -> bool:
+        """Return whether there is an account of a message, so that not all have it."""
+        return (envelope.origin, envelope.number, came_by) in self._accounts
 
     def is_open(self, envelope: Envelope, came_by: str) -> bool:
         """Return whether a message waits here."""

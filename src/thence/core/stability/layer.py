@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from thence.core.epochs.progress import Progress
+from thence.core.stability.policy import Groups
 from thence.core.stability.safe import SafeAcks
 from thence.core.stability.safe_notification import SafeNotification, SavedSafeNotification
 from thence.core.stability.stable import SavedStable, StableAcks
@@ -27,14 +28,25 @@ SavedAcks = tuple[SavedStable | None, SavedSafeNotification | None]
 class AckLayer(Transport):
     """An inner transport, and the policies whose acks go with its packets."""
 
-    def __init__(self, inner: Transport, resend_after_ns: int | None, *, stable: bool = False, uniform: bool = False) -> None:
-        """``stable``: messages are kept until they are stable. ``uniform``: it is found out when they are safe."""
+    def __init__(
+        self,
+        inner: Transport,
+        resend_after_ns: int | None,
+        *,
+        stable: bool = False,
+        uniform: bool = False,
+        groups: Groups | None = None,
+    ) -> None:
+        """``stable``: messages are kept until they are stable. ``uniform``: it is found out when they are safe.
+
+        ``groups`` says of each replica who stands for the same relay, where one is not waited for if another one stands in.
+        """
         super().__init__(inner.name, inner.me, inner.peers, inner.queues)
         self.inner = inner
         self.exact, self.repeated_by_others = inner.exact, inner.repeated_by_others
-        self.safe = SafeAcks(inner, resend_after_ns) if uniform else None
+        self.safe = SafeAcks(inner, resend_after_ns, groups or {}) if uniform else None
         self.safe_notification = None if self.safe is None else SafeNotification(self.safe)
-        self.stable = StableAcks(inner, resend_after_ns) if stable else None
+        self.stable = StableAcks(inner, resend_after_ns, groups or {}) if stable else None
         self._put_together()
         if isinstance(inner, Direct):
             inner.numbers, inner.acks = True, self.safe is not None
@@ -104,6 +116,8 @@ class AckLayer(Transport):
 
     def suspect(self, peer: str, suspected: bool) -> None:
         self.inner.suspect(peer, suspected)
+        for policy in self.policies:
+            policy.suspect(peer, suspected)
         self._follow()
 
     def collect(self, now: int) -> Packets:

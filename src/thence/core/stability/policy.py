@@ -63,6 +63,9 @@ class AckPeer(ABC):
         return twin
 
 
+Groups = Mapping[str, tuple[str, ...]]
+"""Of each replica at a place, who stands for the same relay, itself included."""
+
 PeerT = TypeVar("PeerT", bound=AckPeer)
 
 
@@ -99,6 +102,9 @@ class AckPolicy(ABC, Generic[PeerT]):
 
     def skipped(self, peer: str, number: int) -> None:
         """Note that a frame of a peer was refused for good."""
+
+    def suspect(self, peer: str, suspected: bool) -> None:
+        """Note that a peer is suspected, or no longer."""
 
     @abstractmethod
     def _ack(self, peer: PeerT, now: int, *, wanted: bool) -> Any:

@@ -8,6 +8,9 @@ Rules:
 * A message is *safe* when all who get it, in whatever domain, have it on disk.
 * The ack goes from the sender of a frame to its receivers: all its frames up to a number are safe. Messages become safe in the
   order in which they were sent.
+* Who stands for the same relay as another one says the same for that one's frames, if it suspects it or is asked: all of them get
+  one stamp and number. So nobody waits for the notices of a replica that is dead. Nor do its acks count while it is suspected:
+  it may be told of what it has not got yet.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from thence.core.stability.policy import AckPeer, AckPolicy
-from thence.core.transport.base import Frames, Transport
+from thence.core.stability.policy import AckPeer, AckPolicy, Groups
+from thence.core.transport.base import Frames, Packets, Transport
 from thence.core.wire.messages import Packet, SafeAck
 from thence.errors import ImpossibleFrame, MalformedFrame
 
@@ -39,6 +42,10 @@ class SafePeer(AckPeer):
         """Its frames to us up to this number are safe."""
         self.highest = 0
         """The highest number that we have taken."""
+        self.awaits_fellow = False
+        """Whether we wait for what one that stands for the same relay should tell us: this one may know it, too."""
+        self.tell_of_fellows = False
+        """Whether it is to be told what we know of those who stand for our relay."""
 
     @property
     def upto(self) -> int:
@@ -46,7 +53,11 @@ class SafePeer(AckPeer):
 
     @property
     def awaits(self) -> bool:
-        return self.highest > self.heard
+        return self.highest > self.heard or self.awaits_fellow
+
+    @property
+    def has_news(self) -> bool:
+        return self.tell_of_fellows or super().has_news
 
 
 class SafeAcks(AckPolicy[SafePeer]):
@@ -54,9 +65,14 @@ class SafeAcks(AckPolicy[SafePeer]):
 
     part = "safe_ack"
 
-    def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
-        """``resend_after_ns`` is None where the network is exact."""
+    def __init__(self, inner: Transport, resend_after_ns: int | None, groups: Groups | None = None) -> None:
+        """``resend_after_ns`` is None where the network is exact; ``groups`` are the replicas that stand in for each other."""
         super().__init__(inner, {peer: SafePeer() for peer in inner.peers}, resend_after_ns, SAFE_WITHIN_NS)
+        self.replicas = {name: tuple(other for other in group if other != name) for name, group in (groups or {}).items()}
+        """Of each replica here, who else stands for the same relay."""
+        self.fellows = self.replicas.get(inner.me, ())
+        self.suspected: dict[str, None] = {}
+        """The replicas that are suspected."""
         self.own = 0
         """How many of our own messages are safe."""
         self.sent = 0
@@ -68,28 +84,68 @@ class SafeAcks(AckPolicy[SafePeer]):
         safety, highest = packet.safe_ack, self.peers[peer].highest
         if safety is not None and safety.upto < 0:
             raise MalformedFrame(f"{self._described(peer)}: {safety.upto} messages are safe")
-        if safety is not None and safety.upto > highest:
+        fellows = () if safety is None else safety.fellows
+        if fellows and (len(fellows) != len(self.replicas.get(peer, ())) or min(fellows) < 0):
+            raise MalformedFrame(f"{self._described(peer)}: {fellows} messages of those who stand for its relay are safe")
+        if safety is not None and safety.upto > highest and not self.fellows:
             raise ImpossibleFrame(f"{self._described(peer)}: frame {safety.upto} is said to be safe, and we have taken {highest}")
 
     def came(self, peer: str, packet: Packet[Any], now: int) -> None:
         safety, state = packet.safe_ack, self.peers[peer]
         if safety is None:
             return
-        state.heard = max(state.heard, safety.upto)
+        if safety.upto > state.heard:
+            self.learned(peer, safety.upto)
+        for fellow, upto in zip(self.replicas.get(peer, ()) if safety.fellows else (), safety.fellows, strict=True):
+            if fellow != self.inner.me:
+                self.peers[fellow].heard = max(self.peers[fellow].heard, upto)
         if safety.wanted:
             state.tell_again()
+            if self.fellows:
+                state.tell_of_fellows = True
+                state.timer.hurry()
         self.to_visit[peer] = None
 
     def took(self, peer: str, number: int) -> None:
         state = self.peers[peer]
         state.highest = max(state.highest, number)
         self.to_visit[peer] = None
+        self.to_visit |= dict.fromkeys(name for name in self.replicas.get(peer, ()) if name != self.inner.me)
 
     skipped = took
 
     def all_have(self, group: Group) -> bool:
         """Return whether all to whom a message of ours went have acknowledged it."""
-        return all(self.inner.acked(peer, number) for peer, number in group)
+        return all(self.inner.acked(peer, number) or peer in self.suspected for peer, number in group)
+
+    def suspect(self, peer: str, suspected: bool) -> None:
+        if peer not in self.replicas:
+            return
+        if not suspected:
+            self.suspected.pop(peer, None)
+            return
+        self.suspected[peer] = None
+        if peer in self.fellows:
+            self._tell_of_fellows()
+
+    def _tell_of_fellows(self) -> None:
+        """Tell all others what we know of those who stand for our relay."""
+        for peer, state in self.peers.items():
+            state.tell_of_fellows = True
+            self.to_visit[peer] = None
+
+    def learned(self, peer: str, upto: int) -> None:
+        """Note that all frames of a replica up to this one carry messages that are known to be safe."""
+        self.peers[peer].heard = upto
+        if peer in self.fellows and peer in self.suspected:
+            self._tell_of_fellows()
+
+    def attach(self, packets: Packets, now: int) -> Packets:
+        for name, others in self.replicas.items():
+            if name != self.inner.me:
+                known = [self.peers[other] for other in others if other != self.inner.me]
+                self.peers[name].awaits_fellow = any(other.highest > other.heard for other in known)
+        return super().attach(packets, now)
 
     def tell_own(self, upto: int) -> None:
         """Note that our own messages up to this one are safe."""
@@ -111,12 +167,14 @@ class SafeAcks(AckPolicy[SafePeer]):
             self.own = self.sent  # It went to nobody, and nobody will ack it.
 
     def _ack(self, peer: SafePeer, now: int, *, wanted: bool) -> SafeAck:
-        return SafeAck(peer.safe, wanted)
+        also = peer.tell_of_fellows or any(fellow in self.suspected for fellow in self.fellows)
+        peer.tell_of_fellows = False
+        return SafeAck(peer.safe, wanted, tuple([self.peers[fellow].heard for fellow in self.fellows]) if also else ())
 
     def fork(self, inner: Transport) -> SafeAcks:
         """Return an independent copy around ``inner``."""
         twin = super().fork(inner)
-        twin.unsafe = deque(self.unsafe)
+        twin.unsafe, twin.suspected = deque(self.unsafe), dict(self.suspected)
         return twin
 
     def load(self, own: int, unsafe: list[list[tuple[str, int]]]) -> None:

@@ -14,6 +14,8 @@ Rules:
 * So no notice depends on a message that a crash could still take away from another member. Nothing waits in a circle: reports
   wait for no notice, and what a notice waits for happened before.
 * A message of our own is safe for our application when it is safe in the domains into which we put it.
+* Where relays have replicas, a frame is safe also when its message is known to be, whoever brought it
+  (``core.stability.carried``).
 * None of this is recorded. What is safe stays so, and who has forgotten it asks again. After a restart the application is
   notified again, never of more than is safe.
 """
@@ -26,6 +28,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from thence.core.stability.carried import Carried, CarriedMessages
 from thence.core.stability.safe import SafeAcks
 from thence.core.transport.base import Incoming
 from thence.core.transport.direct import Direct
@@ -63,6 +66,10 @@ class SavedNotices(msgspec.Struct, array_like=True):
 
     upto: int
     log: list[Awaited | int]
+    carried: list[Carried] = []
+    """Where relays have replicas: frames that are not known to be safe, with their messages."""
+    safe_of: dict[str, int] = {}
+    """Up to which number all messages of each origin are safe."""
 
 
 class SafeNotification:
@@ -81,6 +88,8 @@ class SafeNotification:
         """``ours`` of each message that is not safe."""
         self.bytes_of_ours = 0
         """How many bytes of messages of our own are not safe."""
+        self.ours_upto = 0
+        """All messages of our own up to this number are safe, as far as they went here."""
         self._passed = 0
         """How much of the log was safe at the last ``look``."""
 
@@ -108,7 +117,9 @@ class SafeNotification:
         acks, self._passed = self.acks, passed
         while acks.unsafe and self._behind[0] <= passed and acks.all_have(acks.unsafe[0]) and self._all_beyond_have(stable):
             self._behind.popleft()
-            self.bytes_of_ours -= self._ours.popleft()[1]
+            number, size = self._ours.popleft()
+            self.bytes_of_ours -= size
+            self.ours_upto = max(number, self.ours_upto)
             acks.tell_own(acks.own + 1)
 
     def _all_beyond_have(self, stable: NumberSet | None) -> bool:
@@ -159,6 +170,9 @@ class Notices:
     def __init__(self, places: Mapping[str, SafeNotification], position: int) -> None:
         """Begin where all deliveries up to ``position`` are safe; ``places`` know what else is."""
         self.places = places
+        self._me = next((place.acks.inner.me for place in places.values()), "")
+        self.carried = _carried(places)
+        """Where relays have replicas: what their frames carry."""
         self.upto = position
         """All deliveries up to this position are safe."""
         self.notified = 0
@@ -175,6 +189,8 @@ class Notices:
     def received(self, place: str, incoming: Incoming) -> None:
         """Note a frame before it is taken."""
         self._note((place, incoming.peer, incoming.number))
+        if self.carried is not None:
+            self.carried.came(place, incoming)
 
     def not_received(self) -> None:
         """Remove the last frame, since it was not taken."""
@@ -200,14 +216,20 @@ class Notices:
             before = self._passed
             for place in self.places.values():
                 place.look(self._passed, stable)
+            if self.carried is not None:
+                self.carried.is_safe(self._me, max([place.ours_upto for place in self.places.values()]))
+                self.carried.look()
             while self._log:
                 what = self._log[0]
                 if isinstance(what, int):
                     self.upto = what
-                elif not self.places[what[0]].is_safe(*what[1:]):
+                elif not self._is_safe(what):
                     break
                 self._log.popleft()
                 self._passed += 1
+
+    def _is_safe(self, what: Awaited) -> bool:
+        return self.places[what[0]].is_safe(*what[1:]) or (self.carried is not None and self.carried.is_frame_safe(*what))
 
     def news(self) -> int:
         """Return the position up to which all deliveries are safe if it is news, else 0."""
@@ -231,13 +253,25 @@ class Notices:
         twin = Notices(places, self.upto)
         twin.notified, twin._noted, twin._passed = self.notified, self._noted, self._passed
         twin._log = deque(self._log)
+        if self.carried is not None:
+            twin.carried = self.carried.fork({name: place.acks for name, place in places.items() if place.acks.replicas})
         return twin
 
     def save(self) -> SavedNotices:
         """Return what a restart needs beside the state of the places."""
-        return SavedNotices(self.upto, list(self._log))
+        if self.carried is None:
+            return SavedNotices(self.upto, list(self._log))
+        return SavedNotices(self.upto, list(self._log), self.carried.save(), dict(sorted(self.carried.safe_of.items())))
 
     def load(self, saved: SavedNotices) -> None:
         """Restore what ``save`` returned."""
         self.upto, self._log = saved.upto, deque(saved.log)
         self._noted, self._passed = len(self._log), 0
+        if self.carried is not None:
+            self.carried.load(saved.carried, saved.safe_of)
+
+
+def _carried(places: Mapping[str, SafeNotification]) -> CarriedMessages | None:
+    """Return what tells which message a frame carries, where there are replicas."""
+    acks = {name: place.acks for name, place in places.items() if place.acks.replicas}
+    return CarriedMessages(acks) if acks else None

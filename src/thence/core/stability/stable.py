@@ -13,6 +13,7 @@ Rules:
   acks: those may wait for just that frame. A process has no more than ``unstable_bytes`` of its own messages that are not stable,
   and then sends nothing. Acks come from far to near, so a relay keeps of a process only what that process keeps, too. A relay
   refuses frames beyond that and ``UNSTABLE_SLACK_BYTES``: only a process that does not keep to the limit can have so many.
+* A frame to a replica is not waited for when another one stands in (``core.stability.stand_ins``), and kept all the same.
 * Nothing follows from a marker: it is stable as soon as it is acknowledged, whether or not a report says so. So markers are kept
   within the limits on what is not acknowledged, also for a peer that never reports.
 * Acks leave only in packets that are collected after the frame was taken, so after its record is on disk.
@@ -26,7 +27,8 @@ from typing import Any
 
 import msgspec
 
-from thence.core.stability.policy import AckPeer, AckPolicy
+from thence.core.stability.policy import AckPeer, AckPolicy, Groups
+from thence.core.stability.stand_ins import StandIns
 from thence.core.transport.acks import Attempt
 from thence.core.transport.base import Frames, Queues, Transport
 from thence.core.transport.direct import Direct
@@ -71,6 +73,8 @@ class SavedStablePeer(msgspec.Struct, array_like=True):
     unstable: list[tuple[int, int]]
     """Numbers of frames, each with the index of its message among the saved ones; -1: a marker."""
     stable: NumberSet
+    excused: list[int] = []
+    """Those that nobody waits for, since another replica stands in."""
 
 
 class SavedStable(msgspec.Struct, array_like=True):
@@ -88,6 +92,8 @@ class StablePeer(AckPeer):
         self.unstable: dict[int, Unstable] = {}
         self.markers: deque[int] = deque()
         """The numbers of the markers among them, the oldest first. A report may have ended some of these already."""
+        self.excused: dict[int, None] = {}
+        """Those that nobody waits for, since another replica stands in."""
         self.queued_bytes = 0
         self.gone_upto = 0
         """All our frames up to this number are stable."""
@@ -123,6 +129,7 @@ class StablePeer(AckPeer):
     def fork(self) -> StablePeer:
         twin = super().fork()
         twin.unstable, twin.unsaid, twin.markers = dict(self.unstable), dict(self.unsaid), deque(self.markers)
+        twin.excused = dict(self.excused)
         twin.stable = self.stable.copy()
         return twin
 
@@ -132,9 +139,10 @@ class StableAcks(AckPolicy[StablePeer]):
 
     part = "stable_ack"
 
-    def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
-        """``resend_after_ns`` is None where the network is exact."""
+    def __init__(self, inner: Transport, resend_after_ns: int | None, groups: Groups | None = None) -> None:
+        """``resend_after_ns`` is None where the network is exact; ``groups`` are the replicas that stand in for each other."""
         super().__init__(inner, {peer: StablePeer() for peer in inner.peers}, resend_after_ns, STABLE_WITHIN_NS)
+        self.stand_ins = StandIns(inner.me, groups or {})
         self.queues = Queues(self.peers)
         self.queued = self.queued_bytes = 0
         self.bytes_of: dict[str, int] = {}
@@ -157,6 +165,7 @@ class StableAcks(AckPolicy[StablePeer]):
         report, state = packet.stable_ack, self.peers[peer]
         if state.markers:
             self._drop_markers(peer, state)
+        self.stand_ins.heard(peer, self.inner.acked)
         if report is None:
             return
         unstable, before = state.unstable, len(state.unstable)
@@ -168,7 +177,11 @@ class StableAcks(AckPolicy[StablePeer]):
             if one is not None:
                 self._drop(state, one.envelope)
                 if one.envelope is not None:
-                    self._news.append((one.envelope, one.came_by))
+                    self.stand_ins.reported(peer, number, one.envelope, one.came_by)
+                    if number in state.excused:
+                        del state.excused[number]
+                    else:
+                        self._news.append((one.envelope, one.came_by))
         state.gone_upto = max(state.gone_upto, report.upto)
         if len(unstable) < before:
             state.ask = Attempt.after(now, self._wait_ns) if unstable else None
@@ -181,7 +194,10 @@ class StableAcks(AckPolicy[StablePeer]):
                 self._drop(state, None)
 
     def take_news(self) -> list[tuple[Envelope, str]]:
-        """Return the messages of frames that have become stable since the last call, and the places by which they came."""
+        """Return the messages of frames that nobody waits for since the last call, and the places by which they came."""
+        for peer, number, envelope, came_by in self.stand_ins.excused():
+            self.peers[peer].excused[number] = None
+            self._news.append((envelope, came_by))
         news, self._news = self._news, []
         return news
 
@@ -201,7 +217,12 @@ class StableAcks(AckPolicy[StablePeer]):
             state = self.peers[peer]
             state.sent += 1
             self._keep(state, state.sent, Unstable(frame.envelope, came_by))
+            if frame.envelope is not None:
+                self.stand_ins.sent(peer, state.sent, frame.envelope, came_by)
             self.to_visit[peer] = None
+
+    def suspect(self, peer: str, suspected: bool) -> None:
+        self.stand_ins.suspect(peer, suspected)
 
     def _keep(self, state: StablePeer, number: int, one: Unstable) -> None:
         state.unstable[number] = one
@@ -244,6 +265,7 @@ class StableAcks(AckPolicy[StablePeer]):
 
     def fork(self, inner: Transport) -> StableAcks:
         twin = super().fork(inner)
+        twin.stand_ins = self.stand_ins.fork()
         twin.queues = Queues(twin.peers)
         twin.bytes_of, twin._frames_of = dict(self.bytes_of), dict(self._frames_of)
         twin._news = list(self._news)
@@ -264,7 +286,7 @@ class StableAcks(AckPolicy[StablePeer]):
                 if at == len(messages):
                     messages.append((one.envelope, one.came_by))
                 unstable.append((number, at))
-            peers[peer] = SavedStablePeer(state.sent, unstable, state.stable)
+            peers[peer] = SavedStablePeer(state.sent, unstable, state.stable, list(state.excused))
         return SavedStable(messages, peers)
 
     def load(self, saved: SavedStable | None) -> None:
@@ -279,5 +301,9 @@ class StableAcks(AckPolicy[StablePeer]):
             state.gone_upto = min((number for number, _ in kept.unstable), default=kept.sent + 1) - 1
             for number, at in kept.unstable:
                 self._keep(state, number, Unstable(*(saved.messages[at] if at >= 0 else (None, ""))))
+            state.excused = dict.fromkeys(kept.excused)
             if isinstance(self.inner, Direct):
                 self.inner.ends[peer].numbered = kept.sent
+        unstable = [(peer, number, one) for peer, state in self.peers.items() for number, one in state.unstable.items()]
+        frames = [(peer, number, one.envelope, one.came_by) for peer, number, one in unstable if one.envelope is not None]
+        self.stand_ins.load(frames, [frame for frame in frames if frame[1] in self.peers[frame[0]].excused])

@@ -164,6 +164,9 @@ class SafeAck(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Every frame of its sender to its receiver up to this one has come to all to whom its message went."""
     wanted: bool = False
     """Whether the same is asked for in return."""
+    fellows: tuple[int, ...] = ()
+    """Where one that stands for the same relay is suspected, or the same was asked for: the same of what each of them sent, in
+    their order."""
 
 
 class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):

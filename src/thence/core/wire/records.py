@@ -53,6 +53,8 @@ class Suspecting(msgspec.Struct, frozen=True, array_like=True, tag=4):
     peer: str
     suspected: bool
     at: int = 0
+    safe: tuple[tuple[str, int], ...] = ()
+    """Up to which number all messages of each origin were known to be safe: of these nothing is forwarded again."""
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):

@@ -134,13 +134,16 @@ class Failures:
 def mortal(topology: Topology) -> list[str]:
     """Return who may die for good without being missed: others have all that it sent or passed on, and do what it did.
 
-    Where messages wait until all have them, a member of a ``resilient`` domain is missed.
+    Where messages wait until all have them, a member of a ``resilient`` domain is missed; where deliveries do, everybody but a
+    replica that only carries.
     """
     linked = {relay for link in topology.links.values() for relay in link.members}
     joining = {name for name in topology.relays if name not in topology.fellows} | linked
     waits = topology.stability or any(domain.delivery != "at once" for domain in topology.domains.values())
     spares = {name for name, domain in topology.domains.items() if (domain.acks.whole if waits else domain.hands_on)}
-    return [name for name, homes in topology.homes.items() if name not in joining and spares.issuperset(homes)]
+    safe = any(domain.delivery == "safe" for domain in topology.domains.values())
+    able = [name for name, homes in topology.homes.items() if name not in joining and spares.issuperset(homes)]
+    return [name for name in able if not safe or topology.only_carries(name)]
 
 
 def missed_by_nobody(topology: Topology, gone: Collection[str], now: int, deaths: Sequence[tuple[int, str]]) -> list[str]:

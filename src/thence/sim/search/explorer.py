@@ -7,7 +7,7 @@ A state is what all members are in, what is on its way between them, and what th
 member is made once and remembered (``member_steps``). Where members are interchangeable, one naming of them stands for all.
 
 Where the fabric keeps messages until all have them (docs/concepts/stability.md), it is also checked that nobody says so too
-early, and that in the end everybody does.
+early, and that in the end everybody does. So it is where receivers are told that a message is safe, also where replicas die.
 
 The checks know causal pasts and no stamps (``pasts``). A violation that is found is replayed as a scenario and judged again by
 the judge, so the two must agree.
@@ -16,10 +16,11 @@ the judge, so the two must agree.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
+from thence.core.member.member import Member
 from thence.core.ordering import ordering_named
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
@@ -112,8 +113,9 @@ class Explorer(Model[State, Action]):
         self.direct = ordering.traits.direct and not more
         self.stability = case.topology.stability and not case.faults
         self.symmetric = ordering.traits.interchangeable and not domain.options and not more
-        self.steps = MemberSteps(list(world.members.values()), case.messages)
-        self.notices = bool(case.topology.notifying) and not case.faults
+        self.notices = bool(case.topology.notifying) and (not case.faults or bool(case.topology.replicas))
+        also = _suspicions if self.notices else _nothing
+        self.steps = MemberSteps(list(world.members.values()), case.messages, also)
         self.pasts = Pasts(len(self.names), case.messages, self.require, ordered=self.notices)
         self.choices = [list(self._choices(name)) if name in case.topology.senders else [] for name in self.names]
 
@@ -212,23 +214,31 @@ class Explorer(Model[State, Action]):
         members = (*members[:at], step.after, *members[at + 1 :])
         if self.stability and self._breaks_stability(then, at, step, members, channels):
             raise Broken("stability")
-        if self.notices and self._breaks_notices(then, at, step, members, channels):
+        if self.notices and self._breaks_notices(then, at, step, (members, channels, happened)):
             raise Broken("notices")
         return then, members, channels, happened
 
     def _breaks_notices(
-        self, past: int, at: int, step: MemberStep, members: tuple[int, ...], channels: tuple[tuple[int, ...], ...]
+        self, past: int, at: int, step: MemberStep, then: tuple[tuple[int, ...], tuple[tuple[int, ...], ...], int]
     ) -> bool:
         """Return whether a process is told that a message is safe that somebody lacks, or nothing will ever make it so.
 
-        What led to it must be safe before it.
+        What led to it must be safe before it. A replica that is suspected may lack it.
         """
+        members, channels, happened = then
         known = self.pasts.known[past]
+        suspected = {fault.target for number, fault in enumerate(self.case.faults) if happened >> number & 1}
+        excused = (suspected | set(self._dead(happened))) & self.case.topology.fellows.keys()
+        asked = [other for other, name in enumerate(self.names) if name not in excused]
         for message in known.orders[at][: step.safe]:
             for bit in [message, *(bit for bit in range(len(known.causes)) if known.causes[message] >> bit & 1)]:
-                if any(self._lacks(past, other, bit, members) for other in range(len(members))):
+                if any(self._lacks(past, other, bit, members) for other in asked):
                     return True
-        return not any(channels) and any(self.steps.members[state].log.unsafe for state in members)
+        dead = self._dead(happened)
+        if any(channels) or (dead and any(not happened >> number & 1 for number in range(len(self.case.faults)))):
+            return False  # Whoever suspects it may do so late, but not never.
+        living = [state for name, state in zip(self.names, members, strict=True) if name not in dead]
+        return any(self.steps.members[state].log.unsafe for state in living)
 
     def _lacks(self, past: int, other: int, bit: int, members: tuple[int, ...]) -> bool:
         """Return whether a process has not got a message that is for it."""
@@ -269,6 +279,17 @@ class Explorer(Model[State, Action]):
             return not any(channels)
         count = len(self.names)
         return any(addressed[at] != delivered[at] and not any(channels[at::count]) for at in range(count))
+
+
+def _nothing(_: Member) -> Hashable:
+    """Return what counts of a member beside its snapshot."""
+    return None
+
+
+def _suspicions(member: Member) -> Hashable:
+    """Return whom a member suspects, and what follows from it: that is not in its snapshot."""
+    stable = [place.stable for place in member.attachment.places.values()]
+    return tuple(member.attachment.suspected), tuple(one.stand_ins.waited_for() for one in stable if one is not None)
 
 
 def _destinations(case: Case, sender: str) -> Iterator[tuple[str, ...] | None]:

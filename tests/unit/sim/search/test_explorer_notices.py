@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from unittest import mock
 
 import pytest
 
-from tests.support.planted.planted_stability import UNNOTICED, Planted, in_place
+from tests.support.planted.planted_stability import UNNOTICED, Planted, in_place, needs_no_report
 from thence.core.ordering import ORDERINGS
+from thence.core.stability.stand_ins import StandIns
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.errors import ThenceError
-from thence.sim.search.explorer import Case, explore
+from thence.sim.search.explorer import Action, Case, Fault, explore
 
 
 def told(name: str, members: tuple[str, ...], ordering: str) -> Domain:
@@ -30,7 +33,20 @@ def linked() -> Topology:
     return Topology("linked", [told("A", ("a", "b"), "matrix"), told("C", ("c", "d"), "matrix")], [link])
 
 
+WHOLE: Final = AckOptions(scheme="distributed", retransmission="nearest", whole=True)
+
+
+def twin() -> Topology:
+    """Two domains, joined by a relay of two replicas."""
+    domains = [told(name, (member, "r1", "r2"), "vector")._replace(acks=WHOLE) for name, member in (("A", "a"), ("D", "d"))]
+    return Topology("twin", domains, replicas=[("r1", "r2")])
+
+
+TAKES_OVER: Final = (Action("r1", fault=Fault.CRASH), Action("r2", "r1", fault=Fault.SUSPECT))
+"""r1 dies, and r2 notices."""
+
 CASES: Final = {
+    "replicas, unicast": Case(twin(), 1, "unicast", among=("d",)),
     "three messages": Case(told("d", ("a", "b", "c"), "fifo"), 3, "unicast"),
     "a relay, unicast": Case(relayed("vector", "vector"), 2, "unicast"),
     "a relay, broadcast": Case(relayed("matrix", "vector"), 2, "broadcast"),
@@ -66,3 +82,16 @@ def test_the_explorer_finds_what_was_planted(planted: Planted) -> None:
         except (ThenceError, KeyError):  # It contradicts itself.
             found = True
     assert found
+
+
+def test_a_sender_waits_for_a_dead_replica_until_it_suspects_it() -> None:
+    """The search sees a takeover: r2 has forwarded and reported, and a waits for an ack of r1, which it does not suspect."""
+    found = explore(Case(twin(), 1, "unicast", faults=TAKES_OVER, among=("d",)))
+    assert found.broken == "notices"
+
+
+def test_the_explorer_finds_that_who_is_suspected_is_not_waited_for_though_nobody_stands_in() -> None:
+    both = tuple(Action("a", relay, fault=Fault.SUSPECT) for relay in ("r1", "r2"))
+    with mock.patch.object(StandIns, "excused", needs_no_report):
+        found = explore(Case(twin(), 1, "broadcast", faults=both))
+    assert found.broken == "notices"

@@ -1,0 +1,1 @@
+"""Claims of interconnect about relays that die for good."""
