@@ -11,8 +11,8 @@ Rules for whoever writes a page:
 Some pages have a test of their own: those on trace and judge ``tests/unit/trace/test_docs.py``, that on the store
 ``tests/unit/storage/test_store_page.py``, the recipes and that on chat theirs in ``tests/integration``, ``test_recipes.py`` and
 ``test_chat.py``, and those that need Spark theirs in ``tests/pipeline``, ``test_pages.py``, ``test_importing_page.py``,
-``test_audit_page.py``, ``test_following_page.py``. The README, the tutorial, the quickstart and the pages on agents and on
-security start servers: ``tests/support/pages/typed_pages.py`` says how they are written and run.
+``test_audit_page.py``, ``test_notebook.py``, ``test_following_page.py``. The README, the tutorial, the quickstart and the
+pages on agents and on security start servers: ``tests/support/pages/typed_pages.py`` says how they are written and run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INTEGRATION = ROOT / "tests" / "integration"
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 NEED_SPARK = {"docs/reference/metrics.md", "docs/reference/data-source.md"}
-PAGES_WITH_SPARK = {"docs/how-to/importing.md", "docs/how-to/audit.md", "docs/how-to/following.md"}
+PAGES_WITH_SPARK = {f"docs/how-to/{name}.md" for name in ("importing", "audit", "audit-notebook", "following")}
 TESTED_ELSEWHERE = {
     "README.md",
     "docs/tutorial/quickstart.md",
