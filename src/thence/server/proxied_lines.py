@@ -27,6 +27,7 @@ class Lines:
         """``topology`` has the addresses at which the servers listen."""
         self.proxies = {(caller, called): Proxy(topology.addresses[called], chance) for caller, called in calls(topology)}
         """By who calls whom."""
+        self._chance = chance
         self._topology = topology
 
     async def start(self) -> None:
@@ -34,11 +35,20 @@ class Lines:
         for proxy in self.proxies.values():
             await proxy.start()
 
+    async def follow(self, topology: Topology) -> None:
+        """Be the lines of the next version too: those who call each other only there get a proxy."""
+        self._topology = topology
+        for caller, called in calls(topology):
+            if (caller, called) not in self.proxies:
+                proxy = self.proxies[caller, called] = Proxy(topology.addresses[called], self._chance)
+                await proxy.start()
+
     async def close(self) -> None:
         """End everything."""
         await asyncio.gather(*(proxy.close() for proxy in self.proxies.values()))
 
     def seen_by(self, server: str) -> Topology:
         """Return the topology to start this server with."""
-        ways = {called: proxy.address for (caller, called), proxy in self.proxies.items() if caller == server}
+        here = self._topology.homes
+        ways = {called: proxy.address for (caller, called), proxy in self.proxies.items() if caller == server and called in here}
         return self._topology.at({**self._topology.addresses, **ways})

@@ -28,6 +28,7 @@ import msgspec
 from tests.support.campaigns.crash_plan import TOPICS, Plan
 from thence.client.client import Client
 from thence.client.message import EVERYONE, Everyone, Message
+from thence.client.parts.state import EndpointHooks
 from thence.errors import Refusal, UsageError
 from thence.runtime import event_loop
 
@@ -41,7 +42,8 @@ NOT_ACCEPTED = re.compile(r"(\d+) messages? of this program (?:was|were) not acc
 class Line(msgspec.Struct, omit_defaults=True):
     """Something that a client did.
 
-    ``kind``: start, joined, try, sent, got, died, ready, flushed, fenced, told, failed, end. ``told``: the server does not go on,
+    ``kind``: start, joined, try, sent, got, view, died, ready, flushed, fenced, told, failed, end.
+    ``told``: the server does not go on,
     and said why.
     """
 
@@ -66,6 +68,7 @@ class Logged(Client):
 
     on_reply: Callable[[Message], object]
     on_failure: Callable[[Exception], object]
+    on_view_message: Callable[[Message], object]
 
     def __init__(self, url: str, name: str) -> None:
         super().__init__(url, name, connect_timeout=None)
@@ -77,6 +80,14 @@ class Logged(Client):
             return replied(message, everyone=everyone)
 
         self._parts.requests.replied = noted  # type: ignore[method-assign]
+        views = self._parts.inbox.views
+        told = views.on_message
+
+        def viewed(message: Message, hooks: EndpointHooks) -> object:
+            self.on_view_message(message)
+            return told(message, hooks)
+
+        views.on_message = viewed  # type: ignore[method-assign]
 
     def _ended(self, error: Exception) -> bool:
         if error is self._parts.state.failure:
@@ -111,6 +122,7 @@ class Worker:
             self._client = client = Logged(self._url, self.name)
             client.on_reply = self._got
             client.on_failure = self._failed
+            client.on_view_message = lambda message: self._note(Line("view", position=message.position))
             client.refused = self._refused  # type: ignore[method-assign]
             async with client:
                 client.on_message(self._handle)

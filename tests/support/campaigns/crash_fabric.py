@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tests.support.campaigns.crash_plan import fabric, groups, plan, stable_addresses
+from tests.support.campaigns.crash_plan import NEWCOMERS, changes_in, fabric, groups, plan, stable_addresses
 from tests.support.campaigns.crash_verdict import histories
 from tests.support.servers.faulty_disk import Control, Disk
 from tests.support.servers.server_processes import STOP_WITHIN_S, kill_processes, last_words, start_process
@@ -70,6 +70,11 @@ class Fabric:
         self.options = options
         self.folder = folder.resolve()
         self.topology = fabric(options.seed, small=options.small)
+        """The version in force."""
+        self.clients = groups(self.topology)
+        """By domain, as it was first: those of one domain run in one program."""
+        self.addresses: dict[str, str] = {}
+        """Where servers listen, those too that may join."""
         self.chance = Random(f"crashes/{options.seed}")
         self.faults: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -80,6 +85,8 @@ class Fabric:
         """All servers and programs, those too that another one has replaced."""
         self._programs: Counter[str] = Counter()
         """How many programs with the clients of each domain were started; their number begins the names of their lives."""
+        self.dead: list[str] = []
+        """Servers that died for good."""
         self.busy: set[str] = set()
         """Servers and programs with which something is being done."""
         self.failed_disks: dict[str, subprocess.Popen[bytes]] = {}
@@ -100,17 +107,19 @@ class Fabric:
             (self.folder / name).mkdir(parents=True)
         chance = Random(os.urandom(8))  # Another run with the same seed may be under way.
         names = self.topology.processes
-        addresses = dict(zip(names, stable_addresses(len(names), chance), strict=True))
+        spares = NEWCOMERS if changes_in(self.options.seed, small=self.options.small) else ()
+        everybody = (*names, *spares)
+        self.addresses = dict(zip(everybody, stable_addresses(len(everybody), chance), strict=True))
+        addresses = {name: self.addresses[name] for name in names}
         lines = self.lines = Lines(self.topology.at(addresses), self.chance)
         self.links = lines.proxies
         self.doors = {name: Proxy(addresses[name], self.chance) for name in names}
         for proxy in self.proxies:
             await proxy.start()
         for name in names:
-            (self.folder / f"{name}.toml").write_text(write(lines.seen_by(name)), encoding="utf-8")
-            self.disks[name] = Disk(self.folder / "data" / name, self.folder / "disks" / name)
-            self.disks[name].set(sync_us=self.chance.choice(SYNCS_US), lie=int(self.options.lie))
-        members = groups(self.topology)
+            self.write_file(name)
+            self.add_disk(name)
+        members = self.clients
         urls = {client: f"thence://{self.doors[client.split('-')[0]].address}" for group in members.values() for client in group}
         planned = plan(self.topology, self.options.seed, urls, self.options.mean_gap_s)
         (self.folder / "plan.json").write_bytes(msgspec.json.encode(planned))
@@ -123,6 +132,15 @@ class Fabric:
         await self.until(lambda: self._all_noted("joined"), START_WITHIN_S, "not all clients joined")
         self.set_phase("hello")
         await self.until(lambda: self._all_noted("ready"), START_WITHIN_S, "not all clients know of each other")
+
+    def write_file(self, name: str) -> None:
+        """Write the topology with which a server is to start from now on."""
+        (self.folder / f"{name}.toml").write_text(write(self.lines.seen_by(name)), encoding="utf-8")
+
+    def add_disk(self, name: str) -> None:
+        """Give a server an empty disk."""
+        self.disks[name] = Disk(self.folder / "data" / name, self.folder / "disks" / name)
+        self.disks[name].set(sync_us=self.chance.choice(SYNCS_US), lie=int(self.options.lie))
 
     @property
     def proxies(self) -> tuple[Proxy, ...]:
@@ -137,7 +155,7 @@ class Fabric:
 
     def _all_noted(self, kind: str) -> bool:
         told = histories(self.folder)
-        clients = sum(map(len, groups(self.topology).values()))
+        clients = sum(map(len, self.clients.values()))
         return len(told) == clients and all(any(line.kind == kind for line in lines) for lines in told.values())
 
     async def until(self, condition: Callable[[], object], within_s: float, otherwise: str) -> None:
@@ -174,11 +192,13 @@ class Fabric:
         program = "tests.support.servers.small_server" if self.options.seed % 2 else "thence.cli.main"
         arguments = ["-m", self.options.program or program, "serve", str(self.folder / f"{file or name}.toml")]
         arguments += ["--server", name, "--drain", "3", "--data", str(self.folder / "data" / (file or name))]
+        if not file:  # After a change its store has the addresses of proxies.
+            arguments += ["--listen", self.addresses[name]]
         return arguments + (["--trace", str(self.folder / "trace")] if self.options.trace else [])
 
     def start_worker(self, domain: str) -> None:
         """Start a program with clients, or start it again."""
-        clients = groups(self.topology)[domain]
+        clients = self.clients[domain]
         arguments = ["-m", "tests.support.campaigns.crash_clients", str(self.folder), *clients]
         self._programs[domain] += 1
         environment = {**self.clocks[domain].environment(), "CRASH_PROGRAM": f"{self._programs[domain]}-"}
@@ -189,7 +209,7 @@ class Fabric:
         """Return whether each client of the newest program was let in."""
         told, mark = histories(self.folder), f"{self._programs[domain]}-"
         joined = {name for name, lines in told.items() for line in lines if line.kind == "joined" and line.life.startswith(mark)}
-        return joined >= set(groups(self.topology)[domain])
+        return joined >= set(self.clients[domain])
 
     def look_for_the_dead(self) -> None:
         """Notice who ended though nobody told it to, and start it again."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.support.campaigns.crash_fabric import Fabric
-from tests.support.campaigns.crash_plan import groups
 from thence.net.proxy import Mode, Proxy
 
 HAPPENS_WITHIN_S: Final = 8.0
@@ -53,7 +52,7 @@ async def kill_server(run: Fabric) -> bool:
 async def kill_domain(run: Fabric) -> bool:
     """Kill all servers of a domain at once."""
     domain = run.chance.choice(list(run.topology.domains.values()))
-    names = [name for name in domain.members if name not in run.busy]
+    names = [name for name in domain.members if name in run.servers and name not in run.busy]
     run.busy.update(names)
     return await _kill(run, names) and len(names) == len(domain.members)
 
@@ -138,7 +137,7 @@ async def kill_clients(run: Fabric) -> bool:
         return False
     run.workers[domain].kill()
     run.workers[domain].wait()
-    run.faults["clients killed"] += len(groups(run.topology)[domain])
+    run.faults["clients killed"] += len(run.clients[domain])
     await asyncio.sleep(run.chance.choice((0.0, 1.0)))
     run.start_worker(domain)
     run.busy.discard(domain)
@@ -150,7 +149,7 @@ async def kill_before_ack(run: Fabric) -> bool:
     domain = run.choose_worker()
     if domain is None:
         return False
-    order = run.folder / "die" / run.chance.choice(groups(run.topology)[domain])
+    order = run.folder / "die" / run.chance.choice(run.clients[domain])
     order.touch()
     worker = run.workers[domain]
     happened = await _within(HAPPENS_WITHIN_S, lambda: worker.poll() is not None)
@@ -286,8 +285,8 @@ async def lose_power(run: Fabric) -> bool:
         return False
     names = [name]
     if run.chance.random() < 0.3:
-        domain = run.topology.homes[name][0]
-        more = [other for other in run.topology.domains[domain].members if other not in run.busy]
+        domain = run.topology.homes.get(name, run.topology.homes["a1"])[0]  # A newcomer may be in none yet.
+        more = [other for other in run.topology.domains[domain].members if other in run.servers and other not in run.busy]
         run.busy.update(more)
         names += more
     was = {each: run.disks[each] for each in names}

@@ -2,8 +2,8 @@
 
 Domains A, B and C are joined by the relays ``x1`` and ``x2``; A and D by a parallel causal link. In every third fabric ``x1`` and
 ``x2`` stand for one relay, and those of the link take over from each other. Some fabrics keep messages until all have them, and
-some domains deliver only what all have, or tell later that they do. Of two peers one calls the other, by way of a proxy
-(``thence.server.proxied_lines``).
+some domains deliver only what all have, or tell later that they do. Every other two fabrics are a daisy instead, which changes
+(``tests.support.crashes.crash_changes``). Of two peers one calls the other, by way of a proxy (``thence.server.proxied_lines``).
 """
 
 from __future__ import annotations
@@ -65,6 +65,30 @@ takeover = true
 """
 
 
+CHANGING: Final = """
+[domains.A]
+members = ["a1", "a2", "a3", "va", "ra1", "ra2"]
+{inner}
+[domains.B]
+members = ["b1", "b2", "b3", "vb", "rb1", "rb2"]
+{inner}
+[domains.S]
+members = ["ra1", "ra2", "rb1", "rb2"]
+{outer}
+[[relays]]
+replicas = ["ra1", "ra2"]
+{local_a}
+[[relays]]
+replicas = ["rb1", "rb2"]
+{local_b}
+"""
+"""A daisy, in which any server may die for good whose name begins with one of ``CLIENTLESS``."""
+
+CLIENTLESS: Final = "nrv"
+"""How the names of servers without clients begin, where the fabric changes: newcomers, replicas, victims."""
+NEWCOMERS: Final = tuple(f"n{number}" for number in range(1, 13))
+
+
 SMALL: Final = """
 [domains.A]
 members = ["a1", "a2", "x1"]
@@ -98,8 +122,19 @@ def fabric(seed: int, *, small: bool = False) -> Topology:
     chance = Random(f"crash fabric/{seed}")
     domains = {name: _domain(ordering, chance) for name, ordering in zip("ABCD", chance.sample(CAUSAL, 4), strict=True)}
     head = f'name = "crashes"\nstability = {"true" if chance.random() < 0.4 else "false"}\n'
+    if changes_in(seed, small=small):
+        resilient = chance.random() < 0.5
+        inner = 'ordering = { name = "resilient", copies = 1 }' if resilient else ""
+        local = ["" if resilient else f'local = "{name}"' for name in "AB"]
+        outer = 'ordering = { name = "resilient", copies = 1 }' if chance.random() < 0.3 else ""
+        return parse('name = "crashes"\n' + CHANGING.format(inner=inner, outer=outer, local_a=local[0], local_b=local[1]))
     text = SMALL if small else REPLICATED if seed % 3 == 2 else PLAIN
     return parse(head + text.format(**domains))
+
+
+def changes_in(seed: int, *, small: bool = False) -> bool:
+    """Return whether the fabric of a run changes, and servers die for good: in every other two."""
+    return seed % 4 > 1 and not small
 
 
 def _domain(ordering: str, chance: Random) -> str:
@@ -111,7 +146,10 @@ def _domain(ordering: str, chance: Random) -> str:
 def groups(topology: Topology) -> dict[str, list[str]]:
     """Return which clients run in one program: those of one domain. Replicas have none."""
     found: dict[str, list[str]] = {}
+    changing = not set(CLIENTLESS).isdisjoint(name[0] for name in topology.processes)
     for server in topology.senders:
+        if changing and server[0] in CLIENTLESS:
+            continue
         count = 2 if topology.replicas or server in WITH_TWO_CLIENTS else 1
         clients = [f"{server}-{number}" for number in (1, 2)[:count]]
         found.setdefault(topology.homes[server][0], []).extend(clients)

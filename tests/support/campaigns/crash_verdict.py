@@ -4,10 +4,10 @@ How a history becomes a trace:
 
 * A message was sent if its client was told so, or if anybody got it. What a client tried right before it was killed may have been
   sent or not; but if a later one was, it was too.
-* Messages are handed over in the order of their positions, without a hole. A program that was killed may get again what it had
-  not
-  finished: at the same position the same message. That counts once. Within the life of a program it may not happen, and once the
-  next life has begun behind a message, no later one gets it. What a program died with before it could acknowledge it comes again.
+* Messages are handed over in the order of their positions, without a hole but for news of views. A program that was killed may
+  get again what it had not finished: at the same position the same message. That counts once. Within the life of a program it may
+  not happen, and once the next life has begun behind a message, no later one gets it. What a program died with before it could
+  acknowledge it comes again.
 * Of two programs with the same client the one that started later comes later, whatever the older one did meanwhile. When that one
   is told that so many of its messages were not accepted, exactly those never come anywhere, and the others count as accepted.
 * A reply is written down before other messages that came in the same batch, which is not how they are ordered. So deliveries with
@@ -220,7 +220,8 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
     ]
     happened = _in_order(happened)
     positions = [line.position for line in happened if line.kind == "got"]
-    if positions != list(range(1, len(positions) + 1)):
+    views = {line.position for line in lines if line.kind == "view"}
+    if sorted(views | set(positions)) != list(range(1, len(positions) + len(views) + 1)) or positions != sorted(positions):
         wrong.append(f"{name}: positions have holes, repeat or go back: {_astray(positions)}")
     return Told([_event(name, at, line) for at, line in enumerate(happened)], counts, wrong)
 

@@ -21,12 +21,17 @@ from typing import Final
 
 from tests.support.campaigns.crash_fabric import Fabric, Options
 from tests.support.campaigns.crash_faults import CLIENT_FAULTS, FAULTS, Fault
+from tests.support.campaigns.crash_plan import changes_in
 from tests.support.campaigns.crash_verdict import judge_clients, judge_servers, told, unfinished
+from tests.support.crashes.crash_changes import KINDS as CHANGES
+from tests.support.crashes.crash_changes import Operator
 from tests.support.servers.server_processes import Outcome, in_folder, tracebacks
 from thence.client.client import ask_status
 
 HEAL_WITHIN_S: Final = 180.0
 MAX_WRONG_TOLD: Final = 10
+CHANGING_PAUSES: Final = 2.5
+"""How many times longer it is from one fault to the next where the fabric changes: a change needs all servers for a moment."""
 MAX_EXTRA_S: Final = 60.0
 """For how much longer faults may come until each kind has happened once."""
 
@@ -41,6 +46,7 @@ class Crashes:
         self._healing_s = 0.0
         self.kinds: tuple[Fault, ...] = (*FAULTS, *(CLIENT_FAULTS if options.kill_clients else ()))
         self.first_kinds = self.fabric.chance.sample(self.kinds, len(self.kinds))
+        self._changes = changes_in(options.seed, small=options.small)
 
     async def run(self) -> Outcome:
         """Start, spoil, heal, judge and stop."""
@@ -67,7 +73,8 @@ class Crashes:
         fabric.faults["bits flipped"] = sum(proxy.bits_flipped for proxy in fabric.proxies)
         for disk in fabric.disks.values():
             fabric.faults["syncs that lied"] += disk.counts["syncs that lied"]
-        never = [kind.name for kind in self.kinds if not fabric.faults[kind.name]]
+        kinds = [*(kind.name for kind in self.kinds), *(CHANGES if self._changes else ())]
+        never = [kind for kind in kinds if not fabric.faults[kind]]
         seconds = time.monotonic() - began
         return Outcome(counts, +fabric.faults, fabric.wrong, fabric.folder, seconds, self._healing_s, never)
 
@@ -76,21 +83,28 @@ class Crashes:
         fabric.set_phase("traffic")
         deadline = time.monotonic() + options.fault_s
         faults: dict[asyncio.Task[None], None] = {}
+        people = Operator(fabric)
+        operator = asyncio.create_task(people.work()) if self._changes else None
         try:
             while time.monotonic() < deadline or (self._missing() and time.monotonic() < deadline + MAX_EXTRA_S):
                 fabric.give_up_if_broken()
-                await asyncio.sleep(min(fabric.chance.expovariate(1 / options.mean_pause_s), 5.0))
+                pause_s = options.mean_pause_s * (CHANGING_PAUSES if self._changes else 1)
+                await asyncio.sleep(min(fabric.chance.expovariate(1 / pause_s), 5.0))
                 fabric.look_for_the_dead()
                 task = asyncio.create_task(self._make(self._next()))
                 faults[task] = None
                 for done in [one for one in faults if one.done()]:
                     done.result()
                     del faults[done]
+            people.ending = True
             await asyncio.gather(*faults)
+            if operator is not None:
+                await operator  # The change under way is done, now that nothing else happens.
         finally:  # A run that is given up starts nothing more.
-            for task in faults:
+            tasks = [*faults, *([operator] if operator else [])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*faults, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _missing(self) -> list[Fault]:
         return [kind for kind in self.kinds if not self.fabric.faults[kind.name]]
@@ -131,6 +145,8 @@ class Crashes:
         """Say what servers have not acknowledged to each other, if there is anything."""
         waiting = []
         for name, proxy in self.fabric.doors.items():
+            if name not in self.fabric.servers:
+                continue  # It died for good, or has left.
             try:
                 status = await ask_status(f"thence://{proxy.target}")
             except (OSError, TimeoutError) as error:
