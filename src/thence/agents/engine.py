@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from thence.agents import guard
 from thence.agents.agent import Agent
 from thence.agents.kinds import Kind
 from thence.agents.reactions import react
@@ -170,6 +171,7 @@ class AgentEngine:
         """Agents that may not react, and why (``server.revocation``)."""
         self._node = node
         self._loop = asyncio.get_running_loop()
+        guard.guard_tasks(self._loop)
         self.running: dict[str, Running] = {}
         self._ready: deque[Running] = deque()
         self._parked: list[Running] = []
@@ -258,6 +260,7 @@ class AgentEngine:
             tell_if_it_fails(pump.task, f"the engine of {self._node.name!r}", self._node.hooks.on_failed)
 
     async def _run(self, pump: Pump) -> None:
+        guard.reacting.set(True)
         try:
             ends = self._loop.time() + SLICE_S
             while self._ready and self._pump is pump:
@@ -336,7 +339,9 @@ class AgentEngine:
             if self._closing:
                 raise
             return self._failed(running, message, _ended_early(pump))
-        except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  The reaction is dropped; the server goes on.
+        except BaseException as error:
+            if guard.is_of_others(error, pump.task):
+                raise
             return self._failed(running, message, error)
         finally:
             bodies = agent._end()
@@ -425,7 +430,9 @@ class AgentEngine:
         try:
             state = kind.read(kept.state, running.name)
             agent = kind.agent_class()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  Also what the constructor of somebody's class raises.
+        except BaseException as error:
+            if guard.is_of_others(error, asyncio.current_task()):
+                raise
             running.rest(_error_text(error))
             return None
         agent.name = running.name

@@ -3,26 +3,37 @@
 Rules:
 
 * What cannot be read raises one of ``UNREADABLE``, also where a set is to be made of what cannot be in one.
-* A table finds its keys by their hashes. Those of texts and bytes are secret. Those of lists are not: whoever writes a table of
-  lists that all have one hash makes each be compared with all before it, which takes hours for 16 MiB. So a body that can hold
-  such a table is looked through first, and refused if more than ``MAX_ALIKE`` keys of one table have one hash.
-* Sets, and tables by tuples, are made of lists where the type says so. That is for whoever says so to consider.
+* A table finds its keys by their hashes. Those of texts and bytes are secret, those of numbers and lists are not, so that whoever
+  writes them can make a table take hours (``client.table_costs``). So a body that can hold a long table by such keys is looked
+  through first, and refused if that would cost too much.
+* The same holds for lists, if the type that is asked for makes sets of some.
+* What else a type makes of texts, bytes and tables before their hash is asked for (sets of structs, tables by ``UUID`` or
+  ``Decimal``) is for whoever asks for it to consider.
 """
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-MAX_ALIKE: Final = 128
-"""How many keys of one table that are lists may have one hash."""
+from thence.client.table_costs import is_costly
+
+FEW_KEYS: Final = 128
+"""A table with so many keys costs little, whatever they are."""
+
+LONG_KEY: Final = 1_000
+"""Of lists that may become sets, those with more items in an element are not looked at: there is no room for many."""
 
 MAX_DEPTH: Final = 20_000
 """How deep a body may be nested that is looked through: deeper than any that can be read."""
 
-_ARRAY_HEADS: Final = bytes([*range(0x90, 0xA0), 0xDC, 0xDD])
 _TABLE_HEADS: Final = (0xDE, 0xDF)
+_SECRET: Final = frozenset([*range(0xA0, 0xC0), 0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB])
+"""What texts and bytes begin with."""
 _LONG_HEADS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 """Of long lists and tables: how many bytes their length has, and how many items there are for each."""
 _TEXT_HEADS: Final = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1), 0xD9: (1, 0)} | {
@@ -45,13 +56,18 @@ _BYTES: Final = [
 _ITEMS: Final = [2 * (kind & 0x0F) if 0x80 <= kind <= 0x8F else kind & 0x0F if 0x90 <= kind <= 0x9F else 0 for kind in range(256)]
 """How many items are in a short list or table."""
 
+_LONG_TABLE: Final = re.compile(rb"\xde(?:\0[\x81-\xff]|[^\0].)|\xdf", re.DOTALL)
+"""How a table of more than ``FEW_KEYS`` begins, and maybe something else."""
+
 _decode = msgspec.msgpack.decode
 
 
 def decode_value(body: bytes, as_type: Any = Any) -> Any:
     """Return a body as a value of a type."""
-    if _may_hold_tables_of_lists(body):
-        check_tables(body)
+    if len(body) > FEW_KEYS:
+        sets = as_type is not Any and _makes_sets(as_type)
+        if sets or _LONG_TABLE.search(body):
+            check_tables(body, sets=sets)
     try:
         return _decode(body, type=as_type)
     except TypeError as error:
@@ -59,36 +75,96 @@ def decode_value(body: bytes, as_type: Any = Any) -> Any:
         raise msgspec.DecodeError(str(error)) from None
 
 
-def _may_hold_tables_of_lists(body: bytes) -> bool:
-    """Say whether there can be a table with many lists for keys, by which bytes there are: that costs little."""
-    if len(body) <= MAX_ALIKE or (b"\xde" not in body and b"\xdf" not in body):
-        return False
-    return len(body) - len(body.translate(None, _ARRAY_HEADS)) > MAX_ALIKE
+def _makes_sets(as_type: Any) -> bool:
+    """Say whether a value of this type can have a set in it."""
+    try:
+        return _known_to_make_sets(as_type)
+    except TypeError:  # It cannot be remembered, or nothing can be read as it.
+        return True
 
 
-def check_tables(body: bytes) -> None:
-    """Refuse a body with a table of which too many keys have one hash."""
-    outside: list[tuple[int, dict[int, int] | None]] = []
+@lru_cache(maxsize=1_000)
+def _known_to_make_sets(as_type: Any) -> bool:
+    # Imported here: most programs ask for no type, or none of long bodies.
+    from msgspec import inspect
+
+    ahead, seen = [inspect.type_info(as_type)], set[int]()
+    while ahead:
+        one: Any = ahead.pop()
+        if isinstance(one, inspect.SetType | inspect.FrozenSetType | inspect.CustomType):
+            return True
+        if isinstance(one, tuple):
+            ahead.extend(one)
+        elif isinstance(one, inspect.Type | inspect.Field) and id(one) not in seen:
+            seen.add(id(one))
+            ahead.extend(getattr(one, name) for name in one.__struct_fields__)
+    return False
+
+
+class _Keys:
+    """The keys of one table or set: those that are neither texts nor bytes, and so the same for everybody."""
+
+    def __init__(self, *, as_set: bool) -> None:
+        self.as_set = as_set
+        self._hashes: list[int] = []
+        self._known: set[bytes] = set()
+        """What was added to a set: lists that become sets may say the same often. Tables say a key once."""
+
+    def add(self, key: bytes) -> None:
+        """Note one more key, as it is read."""
+        if self.as_set:
+            if key in self._known:
+                return
+            self._known.add(key)
+        with suppress(ValueError, TypeError):  # If it cannot be read, or be a key, neither can the body.
+            (read,) = _decode(b"\x81" + key + b"\xc0")
+            self._hashes.append(hash(read))
+
+    def check(self) -> None:
+        """Refuse the table if it would take long."""
+        if len(self._hashes) > FEW_KEYS and is_costly(self._hashes, as_set=self.as_set):
+            what = "set" if self.as_set else "table"
+            raise msgspec.DecodeError(f"a {what} has {len(self._hashes)} keys with hashes by which it would take long to read")
+
+
+def check_tables(body: bytes, *, sets: bool = False) -> None:
+    """Refuse a body with a table that would take long to make of its keys; ``sets``: any list may become a set."""
+    outside: list[tuple[int, _Keys | None]] = []
     left = 1
     """How many items are left of what we are in."""
-    hashes: dict[int, int] | None = None
-    """Of a long table, how many of its keys have which hash."""
+    keys: _Keys | None = None
+    """Of a long table, its keys."""
     at, end = 0, len(body)
-    while at < end:
-        kind = body[at]
-        left -= 1
-        begin = at
-        at, items = _step(body, at)
-        if hashes is not None and left & 1 and kind in _ARRAY_HEADS:  # A key is next if an odd number is behind it.
-            at = _behind(body, at, items)
-            _count(hashes, body[begin:at])
-        elif items:
-            outside.append((left, hashes))
-            left, hashes = items, {} if kind in _TABLE_HEADS and items > 2 * MAX_ALIKE else None
-            if len(outside) > MAX_DEPTH:
-                raise msgspec.DecodeError(f"it is nested more than {MAX_DEPTH} times")
-        while not left and outside:
-            left, hashes = outside.pop()
+    try:
+        while at < end:
+            kind = body[at]
+            left -= 1
+            begin = at
+            at, items = _step(body, at)
+            is_table = 0x80 <= kind <= 0x8F or kind in _TABLE_HEADS
+            # In a table a key is next if an odd number of items is behind it.
+            if keys is not None and (keys.as_set or left & 1) and not is_table:
+                behind = _behind(body, at, items, LONG_KEY if keys.as_set else end)
+                if behind and kind not in _SECRET:
+                    keys.add(body[begin:behind])
+                if not keys.as_set:
+                    at, items = behind, 0
+            if items:
+                outside.append((left, keys))
+                left = items
+                long = items > (2 * FEW_KEYS if is_table else FEW_KEYS)
+                keys = _Keys(as_set=not is_table) if long and (is_table or sets) else None
+                if len(outside) > MAX_DEPTH:
+                    raise msgspec.DecodeError(f"it is nested more than {MAX_DEPTH} times")
+            while not left and outside:
+                if keys is not None:
+                    keys.check()
+                left, keys = outside.pop()
+    finally:
+        # What cannot be read to its end is read up to there.
+        for _, one in [*outside, (left, keys)]:
+            if one is not None:
+                one.check()
 
 
 def _step(body: bytes, at: int) -> tuple[int, int]:
@@ -103,18 +179,11 @@ def _step(body: bytes, at: int) -> tuple[int, int]:
     return at + 1 + width, times * int.from_bytes(body[at + 1 : at + 1 + width])
 
 
-def _behind(body: bytes, at: int, items: int) -> int:
-    """Return where these items end."""
+def _behind(body: bytes, at: int, items: int, most: int) -> int:
+    """Return where these items end; 0 if there are more than ``most``, with those in them."""
     end = len(body)
-    while items and at < end:
+    while items and at < end and most:
         at, more = _step(body, at)
         items += more - 1
-    return at
-
-
-def _count(hashes: dict[int, int], key: bytes) -> None:
-    """Note one more key, as it is read; refuse the table if too many are alike."""
-    (read,) = _decode(b"\x81" + key + b"\xc0")
-    alike = hashes[hash(read)] = hashes.get(hash(read), 0) + 1
-    if alike > MAX_ALIKE:
-        raise msgspec.DecodeError(f"a table has more than {MAX_ALIKE} keys of one hash, which would take long to read")
+        most -= 1
+    return at if not items or at >= end else 0

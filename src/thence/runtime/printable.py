@@ -35,7 +35,7 @@ def said_by(error: BaseException, most_characters: int) -> str:
     """
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  It is the code of others that is asked.
+    except BaseException:  # noqa: BLE001  It is the code of others that is asked, and it has failed already.
         text = "what it says cannot be made a text"
     return printable(text[:most_characters], LINES)[:most_characters]
 

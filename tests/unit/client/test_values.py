@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thence.client.values import MAX_ALIKE, check_tables, decode_value
+from thence.client.table_costs import SHIFT, is_costly
+from thence.client.values import FEW_KEYS, check_tables, decode_value
 from thence.core.wire.messages import UNREADABLE
 
 encode = msgspec.msgpack.encode
@@ -36,15 +37,82 @@ def alike(count: int) -> list[tuple[int, int]]:
     return found
 
 
+def to_one_run(bits: int) -> list[int]:
+    """Return numbers with different hashes that lead to places next to each other, as a table of this size goes through them."""
+    size = 1 << bits
+    order = [0]
+    while len(order) < size:
+        order.append((5 * order[-1] + 1) % size)
+    when = {place: number for number, place in enumerate(order)}
+    taken = size // 2
+    found = order[:taken]
+    for number in range(size, 1 << bits + SHIFT + 1):
+        place, rest = number % size, number
+        while when[place] < taken and rest:
+            rest >>= SHIFT
+            place = (5 * place + rest + 1) % size
+        if when[place] < taken // 5 and len(found) < 2 * size // 3:
+            found.append(number)
+    assert len(found) == 2 * size // 3
+    return found
+
+
+BAD = {"lists of one hash": alike(4 * FEW_KEYS), "numbers": to_one_run(11), "texts before": ["x", "y", *alike(4 * FEW_KEYS)]}
+
+
+@pytest.mark.parametrize("keys", BAD.values(), ids=BAD)
 @pytest.mark.parametrize(
     "wrap", [lambda table: table, lambda table: [1, "x" * 300, {"a": [2.5, table]}], lambda table: {(1,): table}]
 )
-def test_a_table_whose_keys_have_one_hash_is_refused(wrap: Any) -> None:
-    body = encode(wrap(dict.fromkeys(alike(MAX_ALIKE + 1))))
-    with pytest.raises(msgspec.DecodeError, match=f"a table has more than {MAX_ALIKE} keys of one hash"):
-        decode_value(body)
-    fine = wrap(dict.fromkeys(alike(MAX_ALIKE)))
+def test_a_table_whose_keys_would_take_long_is_refused(wrap: Any, keys: list[Any]) -> None:
+    body = encode(wrap(dict.fromkeys(keys)))
+    for cut in (len(body), len(body) - 1):  # A body without its end is read up to there.
+        with pytest.raises(msgspec.DecodeError, match=r"a table has .* by which it would take long"):
+            decode_value(body[:cut])
+    fine = wrap(dict.fromkeys(keys[:FEW_KEYS]))
     assert decode_value(encode(fine)) == fine
+
+
+Pairs = set[tuple[int, int]]
+
+
+class Holder(msgspec.Struct):
+    inner: dict[str, Holder] = {}
+    some: frozenset[tuple[int, int]] | None = None
+
+
+@pytest.mark.parametrize(
+    ("as_type", "wrap"),
+    [
+        (Pairs, lambda pairs: pairs),
+        (list[Pairs], lambda pairs: [*[[]] * 200, pairs]),
+        (dict[str, Pairs | None], lambda pairs: {"a": None, "b": pairs}),
+        (Holder, lambda pairs: {"inner": {"x": {"some": pairs}}}),
+    ],
+)
+def test_a_set_whose_items_would_take_long_is_refused(as_type: Any, wrap: Any) -> None:
+    with pytest.raises(msgspec.DecodeError, match=r"a set has .* by which it would take long"):
+        decode_value(encode(wrap(alike(12 * FEW_KEYS))), as_type)
+    different = [(one, one) for one in range(1_000)]
+    assert decode_value(encode(wrap(different)), as_type) == msgspec.convert(wrap(different), as_type)
+    assert decode_value(encode(wrap([(1, 2)] * 1_000)), as_type) == msgspec.convert(wrap([(1, 2)]), as_type)
+
+
+def test_lists_that_become_no_sets_are_not_looked_at() -> None:
+    same = [list(pair) for pair in alike(12 * FEW_KEYS)]
+    assert decode_value(encode(same), list[list[int]]) == same
+
+
+@pytest.mark.parametrize("as_set", [False, True])
+@pytest.mark.parametrize("shift", [0, 1, 10, 20, 24, 33, 47])
+def test_honest_numbers_are_read(shift: int, as_set: bool) -> None:
+    assert not is_costly([hash(one << shift) for one in range(5_000)], as_set=as_set)
+
+
+@pytest.mark.parametrize("as_set", [False, True])
+def test_what_all_leads_to_one_place_is_costly(as_set: bool) -> None:
+    assert is_costly([7] * (12 * FEW_KEYS if as_set else 2 * FEW_KEYS), as_set=as_set)
+    assert not is_costly([7] * FEW_KEYS, as_set=as_set)
 
 
 def test_tables_by_lists_whose_hashes_differ_are_read() -> None:
@@ -77,14 +145,14 @@ EVERY_KIND = [
 
 def test_what_is_looked_through_is_followed_to_its_end() -> None:
     """Behind any item a table is found that is refused."""
-    bad = dict.fromkeys(alike(MAX_ALIKE + 1))
+    bad = dict.fromkeys(alike(2 * FEW_KEYS))
     for item in EVERY_KIND:
         check_tables(encode([item, {(one, 0): item for one in range(3)}]))
         for found in ([item, bad], {1: item, 2: bad}, {(1, 2): item, (3,): [[item], bad]}):
-            with pytest.raises(msgspec.DecodeError, match="keys of one hash"):
+            with pytest.raises(msgspec.DecodeError, match="would take long"):
                 check_tables(encode(found))
-    long = {(one, str(one)): EVERY_KIND[one % 24] for one in range(3 * MAX_ALIKE)}
-    with pytest.raises(msgspec.DecodeError, match="keys of one hash"):
+    long = {(one, str(one)): EVERY_KIND[one % 24] for one in range(3 * FEW_KEYS)}
+    with pytest.raises(msgspec.DecodeError, match="would take long"):
         check_tables(encode([long, bad]))
 
 
