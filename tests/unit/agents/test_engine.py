@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +17,6 @@ from tests.support.crashes.spills import kept_in
 from tests.unit.node.test_node import PATIENCE_S, alone, durable, killed
 from thence.agents import agent as agent_module
 from thence.agents import engine as engine_module
-from thence.agents import guard
 from thence.agents import reactions as reactions_module
 from thence.agents.engine import MAX_ATTEMPTS, AgentEngine
 from thence.agents.kinds import kinds_of
@@ -277,107 +274,6 @@ async def test_what_fails_too_often_is_set_aside_and_the_agent_goes_on() -> None
         await one.rest()
         assert (one.state("ann"), one.got("till")) == (["a", "b", "tell till"], ["from ann"])
         assert list(one.node.ledger.dead_letters()) == []
-
-
-class Silent(Exception):
-    """An error that does not say what it is."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("nothing")
-
-
-STRANGE = {
-    "half": (ValueError("half a \udcff character"), r"ValueError: half a \udcff character"),
-    "exit": (SystemExit(3), "SystemExit: 3"),
-    "group": (BaseExceptionGroup("some", [SystemExit(3)]), "BaseExceptionGroup: some (1 sub-exception)"),
-    "interrupt": (KeyboardInterrupt(), "KeyboardInterrupt: "),
-    "closed": (GeneratorExit(), "GeneratorExit: "),
-    "both": (BaseExceptionGroup("some", [KeyboardInterrupt()]), "BaseExceptionGroup: some (1 sub-exception)"),
-    "silent": (Silent(), "Silent: what it says cannot be made a text"),
-    "long": (KeyError("x" * 1_000_000), "KeyError: 'xxx"),
-}
-
-
-class Strange(thence.Agent):
-    """Fails as its messages say."""
-
-    state: list[str]
-
-    async def react(self, message: thence.Message) -> None:
-        text = message.value(str)
-        if text in STRANGE:
-            raise STRANGE[text][0]
-        if text.startswith("later "):
-            await asyncio.wait_for(self._fail(text.removeprefix("later ")), 60)
-        self.state.append(text)
-
-    async def _fail(self, text: str) -> None:
-        await asyncio.sleep(0)
-        raise STRANGE[text][0]
-
-
-@pytest.fixture
-async def _handled() -> AsyncIterator[None]:
-    """SIGINT is handled by the loop, as in ``thence serve``: only agents raise ``KeyboardInterrupt``."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
-    yield
-    loop.remove_signal_handler(signal.SIGINT)
-
-
-@pytest.mark.usefixtures("_handled")
-async def test_whatever_a_reaction_raises_its_message_is_set_aside_and_the_server_goes_on(tmp_path: Path) -> None:
-    one = Home(tmp_path, (Strange,))
-    await one.make("ann", kind="Strange")
-    one.send("ann", *STRANGE, "fine")
-    await until(lambda: one.state("ann") == ["fine"])
-    await one.rest()
-    said = [dead.error for dead in one.node.ledger.dead_letters()]
-    assert [text.startswith(wanted) for text, (_, wanted) in zip(said, STRANGE.values(), strict=True)] == [True] * len(STRANGE), (
-        said
-    )
-    await one.kill()
-    again = Home(tmp_path, (Strange,))
-    assert [dead.error for dead in again.node.ledger.dead_letters()] == said
-    await again.engine.close()
-    await again.node.close()
-
-
-@pytest.mark.usefixtures("_handled")
-@pytest.mark.parametrize("text", ["exit", "interrupt", "group", "half"])
-async def test_whatever_a_task_of_a_reaction_raises_the_server_goes_on(text: str) -> None:
-    one = Home(None, (Strange,))
-    await one.make("ann", kind="Strange")
-    one.send("ann", f"later {text}", "fine")
-    await until(lambda: one.state("ann") == ["fine"])
-    await one.rest()
-    (dead,) = one.node.ledger.dead_letters()
-    name = type(STRANGE[text][0]).__name__
-    assert dead.error.startswith(f"RuntimeError: a task of a reaction raised {name}" if name in ENDING else f"{name}: ")
-    await one.kill()
-
-
-ENDING = {"SystemExit", "KeyboardInterrupt"}
-"""What ``asyncio`` lets out of a loop, from any task."""
-
-
-@pytest.mark.parametrize("handler", [signal.default_int_handler, functools.partial(print)])
-async def test_an_interrupt_that_may_come_from_the_keyboard_is_no_fault_of_an_agent(
-    handler: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(signal, "getsignal", lambda _: handler)
-    assert guard.is_of_others(KeyboardInterrupt(), None)
-    assert not guard.is_of_others(SystemExit(), None)
-
-
-async def test_a_reaction_that_is_closed_with_its_loop_ends() -> None:
-    async def waits() -> None:
-        await asyncio.sleep(60)
-
-    task = asyncio.create_task(waits())
-    assert guard.is_of_others(GeneratorExit(), task)
-    assert not guard.is_of_others(GeneratorExit(), asyncio.current_task())
-    task.cancel()
 
 
 async def test_a_dead_message_that_is_retried_keeps_its_topic_and_goes_to_its_agent_alone(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from thence.cli import console
 from thence.cli.servers.supervisor import Supervisor
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import write
+from thence.errors import ConfigError
 from thence.node.budget import machine_memory
 from thence.node.offline.inspection import check_stores
 from thence.node.options import NodeOptions, memory_beside
@@ -101,6 +102,11 @@ def command(
 
 def with_addresses(topology: Topology, kept: Path) -> Topology:
     """Return the topology with an address for each server, the same as the last time where there was one; keep it there."""
+    for name in (kept.name, kept.name + files.UNFINISHED):
+        if name in topology.homes:
+            raise ConfigError(
+                f"{kept.parent}: a server cannot be called {name!r} here: this is a file beside the servers' folders"
+            )
     addresses = dict(read_topology(kept).addresses) if kept.exists() else {}
     addresses = {name: address for name, address in addresses.items() if name in topology.homes} | topology.addresses
     lacking = [name for name in topology.processes if name not in addresses]

@@ -136,3 +136,11 @@ def test_servers_get_the_least_that_they_need_where_a_part_is_less(tmp_path: Pat
     assert there // 18 < least < there
     there = 256 * MIB
     assert given_memory(ONE, tmp_path / "small") == [0], "as without: more than there is would be refused"
+
+
+@pytest.mark.parametrize("name", ["topology.toml", "topology.toml.tmp"])
+def test_no_server_is_called_as_a_file_of_the_command(tmp_path: Path, name: str) -> None:
+    topology = parse(f'name = "f"\n[domains.D]\nmembers = ["{name}", "s2"]\n')
+    with pytest.raises(ConfigError, match="a server cannot be called"):
+        with_addresses(topology, tmp_path / "data" / "topology.toml")
+    assert not list(tmp_path.iterdir())
