@@ -41,11 +41,11 @@ def _signals_raise() -> bool:
 def guard_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Let no task that a reaction starts end the loop."""
     make = loop.get_task_factory() or _task
-    if getattr(make, "func", None) is not _guarded:
-        loop.set_task_factory(partial(_guarded, make))
+    if getattr(make, "func", None) is not _holding:
+        loop.set_task_factory(partial(_holding, make))
 
 
-def _guarded(make: Any, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+def _holding(make: Any, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
     return make(loop, _held(coro) if reacting.get() else coro, **options)
 
 

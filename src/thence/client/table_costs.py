@@ -20,7 +20,7 @@ MAX_LOOKS: Final = 64
 LEAST: Final = 8
 """How many places there are at first."""
 SHIFT: Final = 5
-NEIGHBOURS: Final = 9
+ROW: Final = 9
 """How many places next to one that is taken a set looks at before it goes elsewhere."""
 ROW_LOOKS: Final = 3
 """As how many such a row counts: the places are in memory together."""
@@ -33,11 +33,11 @@ def is_costly(hashes: Sequence[int], *, as_set: bool = False) -> bool:
     """Say whether too many places are looked at when keys with these hashes are put into a table, or a set, one by one."""
     size, done = LEAST, 0
     places: list[int | None] = [None] * size
-    neighbours = NEIGHBOURS if as_set else 0
+    row_length = ROW if as_set else 0
     while True:
         # A table grows before a key that there is no room for, a set behind the one that makes it too full.
         room = -(-3 * (size - 1) // 5) if as_set else 2 * size // 3
-        if _fill(places, hashes[done:room], neighbours):
+        if _fill(places, hashes[done:room], row_length):
             return True
         done = room
         if done >= len(hashes):
@@ -46,11 +46,11 @@ def is_costly(hashes: Sequence[int], *, as_set: bool = False) -> bool:
         wanted = done * (3 if not as_set else 2 if done > MANY else 4)
         size = 1 << (wanted if as_set else wanted - 1).bit_length()
         places = [None] * size
-        if _fill(places, again, neighbours):
+        if _fill(places, again, row_length):
             return True
 
 
-def _fill(places: list[int | None], hashes: Sequence[int], neighbours: int) -> bool:
+def _fill(places: list[int | None], hashes: Sequence[int], row_length: int) -> bool:
     """Put hashes into their places; say whether too many were looked at."""
     mask = len(places) - 1
     left = MAX_LOOKS * len(places) // 2  # About half of them are taken in the end.
@@ -59,8 +59,8 @@ def _fill(places: list[int | None], hashes: Sequence[int], neighbours: int) -> b
         if places[at] is not None:
             rest = one & _ALL
             while places[at] is not None:
-                if neighbours and at + neighbours <= mask:
-                    row = places[at + 1 : at + neighbours + 1]
+                if row_length and at + row_length <= mask:
+                    row = places[at + 1 : at + row_length + 1]
                     if None in row:
                         at += 1 + row.index(None)
                         break
