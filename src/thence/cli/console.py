@@ -151,8 +151,10 @@ def bars() -> Iterator[ShowStep]:
         yield show
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
-    """Lay out rows under the named columns; a column that holds only numbers is set flush right.
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, most: int | None = None
+) -> Table:
+    """Lay out rows under the named columns, ``most`` of them; a column that holds only numbers is set flush right.
 
     Floats are shown with three significant decimals at most; pass a string, or a text with a style, to show something else.
     """
@@ -161,7 +163,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     from rich.text import Text
 
     cells = [list(row) for row in rows]
-    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    left_out = 0 if most is None else len(cells) - most
+    cells = cells[:most]
+    caption = f"… and {left_out:,} more" if left_out > 0 else None
+    result = Table(
+        title=title,
+        caption=caption,
+        caption_justify="left",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for position, name in enumerate(columns):
         numeric = bool(cells) and all(_is_number(row[position]) for row in cells)
         result.add_column(name, justify="right" if numeric else "left", overflow="fold")

@@ -17,7 +17,8 @@ from thence.words import counted
 
 SHOWN_WAITS = 20
 """How many waiting messages are listed for people; the number of the others is told."""
-
+SHOWN_ROWS = 2_000
+"""How many peers, and clients, are listed: servers list fewer, but one that means ill."""
 
 POOLS: Final = {"neighbours": "peers"}
 """Pools by the keys of the answer, and what they are called for people."""
@@ -100,7 +101,7 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
         )
         for peer in status["neighbours"]
     ]
-    yield console.table(("peer", "state", "since", "connections", "queued", "of these in files"), peers)
+    yield console.table(("peer", "state", "since", "connections", "queued", "of these in files"), peers, most=SHOWN_ROWS)
     clients = [
         (
             client["name"],
@@ -111,7 +112,7 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
         )
         for client in status["clients"]
     ]
-    yield console.table(("client", "state", "sent", "waiting for it", "of these in files"), clients)
+    yield console.table(("client", "state", "sent", "waiting for it", "of these in files"), clients, most=SHOWN_ROWS)
     if (more := status.get("clients_count", 0) - len(clients)) > 0:
         yield f"  … and {console.count(more, 'more client')}"
     agents = status["agents"]

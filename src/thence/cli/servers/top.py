@@ -29,6 +29,9 @@ FIRST_LOOKS_S: Final = 1.0
 MAX_TROUBLES: Final = 10
 """How many troubles are told below the tables."""
 
+MAX_PEERS: Final = 500
+"""How many peers of one server are listed: one that means ill would keep the others from being seen."""
+
 Status = dict[str, Any]
 
 
@@ -189,7 +192,7 @@ def link_rows(before: Look, now: Look) -> list[Sequence[object]]:
             continue
         earlier = before.said.get(name)
         known = {peer["name"]: peer for peer in earlier["neighbours"]} if isinstance(earlier, dict) else {}
-        for peer in said["neighbours"]:
+        for peer in said["neighbours"][:MAX_PEERS]:
             past = known.get(peer["name"])
             rates = [
                 "-" if past is None else _per_second(peer[key] - past[key], before, now) for key in ("frames_out", "bytes_out")
@@ -197,4 +200,6 @@ def link_rows(before: Look, now: Look) -> list[Sequence[object]]:
             state = "suspected" if peer["held_for_dead"] else "connected" if peer["connected"] else "down"
             queued = (f"{peer['queued_frames']:,}", f"{peer['queued_bytes']:,}")
             rows.append((name, peer["name"], state, *rates, *queued))
+        if (more := len(said["neighbours"]) - MAX_PEERS) > 0:
+            rows.append((name, f"… and {more:,} more", *["-"] * 5))
     return rows

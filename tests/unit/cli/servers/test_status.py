@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.support.servers.running import flat
 from tests.unit.cli import run
 from thence.cli.servers import status as status_command
+from thence.cli.servers import top
 from thence.core.member.contract import Arrived
 from thence.core.ordering.vector import VectorStamp
 from thence.core.wire.messages import Envelope, Frame, Packet
@@ -53,3 +55,24 @@ def test_nothing_more_is_said_where_all_are_listed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(status_command, "SHOWN_WAITS", WAITING)
     assert "more" not in run("status", "thence://s1").out
     assert json.loads(run("status", "thence://s1", "--json").out)["waiting_left_out"] == 0
+
+
+def test_a_server_that_lists_more_than_there_can_be_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row takes a third of a millisecond, and an answer has room for hundreds of thousands."""
+    monkeypatch.setattr(status_command, "SHOWN_ROWS", 3)
+    monkeypatch.setattr(top, "MAX_PEERS", 3)
+    report = asyncio.run(status_command.ask_status("thence://s1"))
+    many = report | {"neighbours": [peer | {"name": f"p{number}"} for peer in report["neighbours"] for number in range(5)]}
+
+    async def ask(*_: object, **__: object) -> dict[str, Any]:
+        return many
+
+    monkeypatch.setattr(status_command, "ask_status", ask)
+    said = run("status", "thence://s1").out
+    assert ("p2 " in said, "p3 " in said, "… and 2 more" in said) == (True, False, True)
+    look = top.Look(0.0, {"s1": many, "s2": report})
+    assert [row[:2] for row in top.link_rows(look, look)] == [
+        *(("s1", f"p{number}") for number in range(3)),
+        ("s1", "… and 2 more"),
+        ("s2", "s2"),
+    ]
