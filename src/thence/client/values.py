@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
@@ -27,6 +28,9 @@ FEW_KEYS: Final = 128
 
 LONG_KEY: Final = 1_000
 """Of lists that may become sets, those with more items in an element are not looked at: there is no room for many."""
+
+MAX_REPEATED: Final = 8
+"""How many items such elements may have that are gone through in vain, for each byte of a body."""
 
 MAX_DEPTH: Final = 20_000
 """How deep a body may be nested that is looked through: deeper than any that can be read."""
@@ -135,6 +139,7 @@ def check_tables(body: bytes, *, sets: bool = False) -> None:
     keys: _Keys | None = None
     """Of a long table, its keys."""
     at, end = 0, len(body)
+    spare = MAX_REPEATED * end
     try:
         while at < end:
             kind = body[at]
@@ -147,6 +152,10 @@ def check_tables(body: bytes, *, sets: bool = False) -> None:
                 behind = _behind(body, at, items, LONG_KEY if keys.as_set else end)
                 if behind and kind not in _SECRET:
                     keys.add(body[begin:behind])
+                elif not behind:
+                    spare -= LONG_KEY
+                    if spare < 0:
+                        raise msgspec.DecodeError("its lists are nested such that it would take long to look through them")
                 if not keys.as_set:
                     at, items = behind, 0
             if items:
@@ -157,14 +166,17 @@ def check_tables(body: bytes, *, sets: bool = False) -> None:
                 if len(outside) > MAX_DEPTH:
                     raise msgspec.DecodeError(f"it is nested more than {MAX_DEPTH} times")
             while not left and outside:
-                if keys is not None:
-                    keys.check()
+                _check_all((keys,))
                 left, keys = outside.pop()
     finally:
         # What cannot be read to its end is read up to there.
-        for _, one in [*outside, (left, keys)]:
-            if one is not None:
-                one.check()
+        _check_all(one for _, one in [*outside, (left, keys)])
+
+
+def _check_all(found: Iterable[_Keys | None]) -> None:
+    for keys in found:
+        if keys is not None:
+            keys.check()
 
 
 def _step(body: bytes, at: int) -> tuple[int, int]:

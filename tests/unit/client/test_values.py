@@ -98,6 +98,14 @@ def test_a_set_whose_items_would_take_long_is_refused(as_type: Any, wrap: Any) -
     assert decode_value(encode(wrap([(1, 2)] * 1_000)), as_type) == msgspec.convert(wrap([(1, 2)]), as_type)
 
 
+def test_lists_in_lists_are_not_gone_through_again_and_again() -> None:
+    """A body of 57 KB took seconds."""
+    with pytest.raises(msgspec.DecodeError, match="nested such that it would take long"):
+        decode_value(b"\xdc\x00\x81" * 19_000, set[int])
+    deep = [[[one] * 2_000] for one in range(200)]
+    assert decode_value(encode(deep), list[list[set[int]]]) == [[{one}] for one in range(200)]
+
+
 def test_lists_that_become_no_sets_are_not_looked_at() -> None:
     same = [list(pair) for pair in alike(12 * FEW_KEYS)]
     assert decode_value(encode(same), list[list[int]]) == same
