@@ -38,7 +38,7 @@ def command(
     ],
     master: Annotated[str | None, typer.Option(help="The Spark master. Default: all cores of this machine.")] = None,
     require: Require = None,
-    out: Annotated[str | None, typer.Option(help="Where to keep the tables: violations, bad rows, cones.")] = None,
+    out: Annotated[str | None, typer.Option(help="Where to keep the tables: a folder, or table:PREFIX.")] = None,
     slice_events: Annotated[
         int | None,
         typer.Option(min=FEWEST_SLICE_EVENTS, help="About how many events a task holds in memory. Default: a million."),
@@ -84,6 +84,8 @@ def command(
     if follow:
         if json:
             raise ConfigError("--json is for a verdict, and --follow gives violations as they come; --out keeps them in a table")
+        if out is not None and out.startswith("table:"):
+            raise ConfigError("--follow keeps its tables in a folder; for a table of a catalog, write audit_stream to it")
         raise typer.Exit(traces_follow.follow_trace(trace, master, required, out, checkpoint, until_idle, wait_s))
     if checkpoint is not None or until_idle is not None or wait_s is not None:
         raise ConfigError("--checkpoint, --until-idle and --patience go with --follow")
@@ -131,12 +133,16 @@ def _audit_on_spark(
 ) -> AuditResult:
     # Imported here, so that thence --help does not wait for Spark.
     from thence.pipeline.audit import audit_trace
+    from thence.pipeline.catalog import is_table, refuse_forgetful
     from thence.pipeline.kernels.plan import SLICE_EVENTS
     from thence.pipeline.session import spark_session
 
+    spark = spark_session(master)
+    if out is not None and is_table(out):
+        refuse_forgetful(spark, out)
     with console.bars() as progress:
         return audit_trace(
-            spark_session(master),
+            spark,
             trace,
             require=required,
             slice_events=slice_events or SLICE_EVENTS,

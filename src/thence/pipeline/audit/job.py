@@ -17,8 +17,9 @@ from contextlib import ExitStack
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from thence.errors import TraceError
+from thence.errors import ConfigError, TraceError
 from thence.pipeline.audit.auditor import Audit, audit, in_order
+from thence.pipeline.catalog import drop_table, is_table, read_table, write_table
 from thence.pipeline.files import absolute, is_folder_of_columns, listing, reachable, replace_files
 from thence.pipeline.importers import caveats_of
 from thence.pipeline.kernels.logged_clocks import MAX_CLOCKED_EVENTS, MAX_EXAMPLES
@@ -41,9 +42,6 @@ CONES: Final = 10
 SHOWN: Final = 10_000
 """How many violations are returned, and printed as JSON; the table has them all."""
 
-CATALOG: Final = "table:"
-"""What a source begins with that is a table of a catalog."""
-
 WORST: Final = 10
 """So many findings are shown, those that caused the most."""
 
@@ -65,17 +63,20 @@ def audit_trace(
 ) -> AuditResult:
     """Audit the trace at a path, glob or URL, in a table (``table:NAME``), or in a DataFrame; tell the verdict.
 
-    What is no Parquet trace is imported first; ``importing`` are options of :func:`import_trace`, such as ``format``.
+    What is no Parquet trace is imported first; ``importing`` are options of :func:`import_trace`, such as ``format``. ``out``
+    is a folder, or ``table:PREFIX`` for tables whose names begin so.
     """
+    if out and report and is_table(out):
+        raise ConfigError("a report is written into a folder: without it, or with --out DIR")
     watch = _Watch(progress)
     with ExitStack() as stack:
         events, imported = _events(spark, source, importing or {}, watch, stack)
         found = stack.enter_context(audit(events, require=require, slice_events=slice_events, progress=watch))
         findings, worst = _findings(found)
         watch.step("explain")
-        explanations = found.explained(explain, cones if out else 0, watch)
+        explanations = found.explained(explain, cones if out and not is_table(out) else 0, watch)
         table = _with_chains(found.rows, explanations)
-        bad = [] if not found.bad_rows else found.bad.orderBy("file", "row").limit(10).collect()
+        wrong = [] if not found.bad_rows else found.bad.orderBy("file", "row").limit(10).collect()
         result = AuditResult(
             source=source if isinstance(source, str) else "a DataFrame",
             events=found.events,
@@ -87,7 +88,7 @@ def audit_trace(
             worst=worst,
             **_first(table, SHOWN if not found.is_kept else 0),
             bad_rows=found.bad_rows + (imported.bad if imported else 0),
-            bad_examples=[f"{row['file'] or 'the trace'}, row {row['row']}: {row['reason']}" for row in bad],
+            bad_examples=[f"{row['file'] or 'the trace'}, row {row['row']}: {row['reason']}" for row in wrong],
             repairs=found.repairs,
         )
         if imported:
@@ -98,17 +99,13 @@ def audit_trace(
             result.notes.append(f"{counted(untold, 'chain')} not told: the messages lie too far apart")
         _add_clocks(result, found)
         if out:
-            out = absolute(out)
             watch.step("write")
-            table.write.mode("overwrite").parquet(f"{out}/violations")
-            found.findings.write.mode("overwrite").parquet(f"{out}/findings")
-            if found.bad_rows:
-                found.bad.write.mode("overwrite").parquet(f"{out}/bad")
-            else:
-                replace_files(f"{out}/bad", {})  # Those of an audit before.
-            result.cones = _write_cones(explanations, out)
-            if imported and imported.bad_rows:
-                spark.read.parquet(imported.bad_rows).write.mode("overwrite").parquet(f"{out}/bad")
+            out = out if is_table(out) else absolute(out)
+            bad = spark.read.parquet(imported.bad_rows) if imported and imported.bad_rows else found.bad
+            tables = {"violations": table, "findings": found.findings, "bad": bad if result.bad_rows else None}
+            _write(spark, tables, out, [run.name for run in found.plan.runs])
+            if not is_table(out):
+                result.cones = _write_cones(explanations, out)
         if out and report:
             watch.step("measure")
             from thence.pipeline.metrics import typed, write_metrics
@@ -133,8 +130,8 @@ def _events(
     given = {name: value for name, value in importing.items() if value is not None}
     if not isinstance(source, str):
         return source, None
-    if source.startswith(CATALOG):
-        return spark.table(source.removeprefix(CATALOG)), None
+    if is_table(source):
+        return read_table(spark, source), None
     if not given and (not reachable(absolute(source)) or _has_parquet(source)):
         return read_parquet_trace(spark, source), None
     watch.step("import")
@@ -162,7 +159,8 @@ def read_parquet_trace(spark: SparkSession, source: str) -> DataFrame:
     try:
         # The run "007" is not the run "7".
         with settings(spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
-            return spark.read.option("recursiveFileLookup", plain).parquet(place)
+            # Files may have columns that others lack: with the schema of one of them, those would be absent unsaid.
+            return spark.read.option("recursiveFileLookup", plain).option("mergeSchema", True).parquet(place)
     except (PySparkException, Py4JError) as error:
         reason = " ".join(str(error).partition("\n\tat ")[0].split())
         raise TraceError(f"{source}: cannot be read as a Parquet trace: {reason}") from None
@@ -221,6 +219,21 @@ def _first(table: DataFrame, most: int) -> dict[str, Any]:
 
 
 _FIELDS: Final = tuple(name for name in Violation.__struct_fields__ if name != "chain")
+
+
+def _write(spark: SparkSession, tables: Mapping[str, DataFrame | None], out: str, runs: Sequence[str | None]) -> None:
+    """Write tables into folders or a catalog; one that is not there this time is removed, since it is of an audit before."""
+    for name, table in tables.items():
+        if is_table(out):
+            place = f"{out}_{name}"
+            if table is None:
+                drop_table(spark, place)
+            else:
+                write_table(table, place, runs if name == "violations" else ())
+        elif table is None:
+            replace_files(f"{out}/{name}", {})
+        else:
+            table.write.mode("overwrite").parquet(f"{out}/{name}")
 
 
 def _write_cones(explanations: Sequence[Mapping[str, Any]], out: str) -> list[str]:

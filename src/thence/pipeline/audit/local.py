@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from thence.errors import ConfigError, TraceError
 from thence.pipeline.audit.explain import Ends, explain_window, windows_of
 from thence.pipeline.audit.total import contradictions
+from thence.pipeline.catalog import is_table
 from thence.pipeline.files import GLOB, is_url
 from thence.pipeline.importers import caveats
 from thence.pipeline.kernels.plan import SLICE_EVENTS
@@ -50,7 +51,7 @@ _READ: Final = ("run", "process", "index", "kind", "message", "to", "time")
 def read_small(source: str, most: int = SMALL_EVENTS) -> pa.Table | None:
     """Return a small Parquet trace of this machine; nothing if it is anything else, which Spark can read or say what is wrong."""
     root = Path(source)
-    if is_url(source) or source.startswith("table:") or GLOB.search(source):
+    if is_url(source) or is_table(source) or GLOB.search(source):
         return None
     if not root.exists():
         raise TraceError(f"{source}: no such file or folder")

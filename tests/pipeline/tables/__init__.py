@@ -1,0 +1,1 @@
+"""Traces and findings in tables of a catalog, and in declarative pipelines."""
