@@ -95,7 +95,7 @@ def judged(events: DataFrame, require: Sequence[str], hold_s: float | None, limi
     for name in require:
         if name not in PROPERTIES:
             raise ConfigError(f"there is no property {name!r}; the properties are {', '.join(PROPERTIES)}")
-    events.sparkSession.conf.set(PROVIDER_SETTING, PROVIDER)
+    _use_rocksdb(events.sparkSession)
     given = dict(events.dtypes)
     made = []
     for column in TRACE:
@@ -109,9 +109,15 @@ def judged(events: DataFrame, require: Sequence[str], hold_s: float | None, limi
     return blocks.groupBy("key").transformWithState(processor, ddl(JUDGED), "Append", mode)
 
 
+def _use_rocksdb(spark: SparkSession) -> None:
+    """Choose the state store. In a declarative pipeline nobody may, but the specification."""
+    if spark.conf.get(PROVIDER_SETTING, None) != PROVIDER:
+        spark.conf.set(PROVIDER_SETTING, PROVIDER)
+
+
 def ended(spark: SparkSession, checkpoint: str, limits: FollowLimits) -> DataFrame:
     """Return what is left of each run, with the columns ``JUDGED``."""
-    spark.conf.set(PROVIDER_SETTING, PROVIDER)
+    _use_rocksdb(spark)
     state = spark.read.format("statestore").option("path", checkpoint).option("stateVarName", STATE).load()
     return state.selectExpr("value.state as state").mapInArrow(_End(limits), ddl(JUDGED))
 
