@@ -80,6 +80,13 @@ replicas = ["t1", "t2"]
 """
 )
 
+ALONE = """
+name = "alone"
+[domains.S0]
+members = ["a", "b"]
+delivery = "safe"
+"""
+
 REQUIRED = ("well-formed", "creation", "duplication")
 
 SENDS, LAST_BEFORE = 20, 10
@@ -260,3 +267,26 @@ def test_i6_a_relay_that_is_killed_for_good_is_taken_over_and_all_are_told(
     verdict = judge(read_trace(tmp_path / "trace"), REQUIRED)  # What others wait for when the fabric stops is no loss.
     assert not verdict.violations, verdict.violations[:5]
     assert verdict.events > SENDS
+
+
+def test_a_server_that_starts_again_alone_knows_what_it_has_handed_up(tmp_path: Path) -> None:
+    """What is safe it has to be told again, and nobody is there. Its clients have got messages, sent some and been away since."""
+    topology = addressed(ALONE)
+    with fleet(topology, tmp_path) as running:
+
+        async def main() -> None:
+            async with thence.connect(url(topology, "a"), "bob") as bob:
+                async with thence.connect(url(topology, "a"), "ann") as ann:
+                    for number in range(3):
+                        await bob.send("ann", number)
+                        assert (await ann.receive(30.0)).value(int) == number
+                running.kill("a")
+                running.kill("b")
+                running.start_one("a")
+                async with asyncio.timeout(30.0):
+                    await bob.send("ann", 3)
+                async with thence.connect(url(topology, "a"), "ann") as ann:
+                    running.start_one("b")
+                    assert (await ann.receive(30.0)).value(int) == 3, "what ann has done comes again"
+
+        run(main)

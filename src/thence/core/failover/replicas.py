@@ -95,7 +95,7 @@ class StillKept:
 
     def take(self, domain: str, is_ours: Callable[[str], bool]) -> list[Kept]:
         """Return what went into a domain and is ours to forward again, by origin, and keep it no longer."""
-        ours = [kept for kept in self.table[domain].values() if is_ours(kept.envelope.origin)]
+        ours = [kept for kept in self.table.get(domain, {}).values() if is_ours(kept.envelope.origin)]
         for kept in ours:
             del self.table[domain][str(kept.envelope.id)]
         return ours
@@ -271,8 +271,9 @@ class Takeover:
 
     def take_kept(self, domain: str, *, everything: bool = False) -> list[Kept]:
         """Return what is up to us to forward into a domain now, or ``everything``, in order, and keep it no longer."""
-        ours = list(self._kept[domain].values()) if everything else []
-        for kept in () if everything else self._kept[domain].values():
+        kept_here = self._kept.get(domain, {})  # Who is no replica keeps nothing.
+        ours = list(kept_here.values()) if everything else []
+        for kept in () if everything else kept_here.values():
             if kept.envelope.origin == self.me and kept.envelope.number in self.alone:
                 break  # A message of our own that we alone have does not leave, and nothing overtakes it.
             if self.forwards_for(kept.envelope.origin, domain):

@@ -25,7 +25,19 @@ from thence.core.stability.safe_notification import SavedNotices
 from thence.core.stability.safe_turn import Deliverable
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import UNREADABLE, Envelope, Frame
-from thence.core.wire.records import Changed, Owed, Passed, Received, Record, Shared, Skipped, Submitted, Suspecting, happened_at
+from thence.core.wire.records import (
+    Changed,
+    HandedUp,
+    Owed,
+    Passed,
+    Received,
+    Record,
+    Shared,
+    Skipped,
+    Submitted,
+    Suspecting,
+    happened_at,
+)
 from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
 
 StampT = TypeVar("StampT")
@@ -142,6 +154,10 @@ class Recovery:
             return (), self._log.add(self._forwarder.suspect(record.peer, record.suspected, record.safe))
         if isinstance(record, Shared):
             return (), self._log.add(self._forwarder.share(record.upto))
+        if isinstance(record, HandedUp):
+            if here.turn is not None:
+                here.turn.handed = record.position
+            return (), ()
         try:
             sent, deliver = self._follow(record)
         except (FrameRefused, UsageError) as error:
