@@ -269,7 +269,7 @@ def test_i6_a_relay_that_is_killed_for_good_is_taken_over_and_all_are_told(
     assert verdict.events > SENDS
 
 
-def test_a_server_that_starts_again_alone_knows_what_it_has_handed_up(tmp_path: Path) -> None:
+def test_a_server_that_starts_again_alone_knows_what_was_safe(tmp_path: Path) -> None:
     """What is safe it has to be told again, and nobody is there. Its clients have got messages, sent some and been away since."""
     topology = addressed(ALONE)
     with fleet(topology, tmp_path) as running:

@@ -29,7 +29,7 @@ from thence.core.topology.model import Topology
 from thence.core.transport.ack_all.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED
 from thence.core.transport.channel import WINDOW
 from thence.core.wire.messages import UNREADABLE, Frame, Packet
-from thence.core.wire.records import Changed, HandedUp, Owed, Passed, Received, Record, Shared, Skipped, Submitted, Suspecting
+from thence.core.wire.records import Changed, Owed, Passed, Received, Record, SafeUpto, Shared, Skipped, Submitted, Suspecting
 from thence.errors import MalformedFrame, StorageError, UsageError
 from thence.words import counted
 
@@ -94,7 +94,7 @@ _decode_outline = msgspec.msgpack.Decoder(list[_FrameOutline]).decode
 _LONG_ARRAYS = {0xDC: 2, 0xDD: 4}
 """By what msgpack begins a list of more than 15 items, and how many bytes then count them."""
 STORED_RECORD: Any = (
-    Submitted | _generic_received[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed | Shared | HandedUp
+    Submitted | _generic_received[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed | Shared | SafeUpto
 )
 """The type of a record with any stamp, for whoever decodes records among other things."""
 STORED_FRAME: Any = _generic_frame[_any_stamp | None]

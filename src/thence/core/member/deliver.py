@@ -19,7 +19,7 @@ from thence.core.reconfig.protocol import FABRIC
 from thence.core.reconfig.retention import Retention
 from thence.core.stability.safe_turn import Deliverable
 from thence.core.wire.messages import Envelope, Frame
-from thence.core.wire.records import HandedUp, Record
+from thence.core.wire.records import Record, SafeUpto
 from thence.errors import FrameRefused
 
 
@@ -57,7 +57,7 @@ class DeliveryLog:
         deliveries = self.add(deliver) if deliver else ()
         safe = self.safe_news() if here.notices is not None else 0
         if here.turn is not None and (deliveries := self.hand_up(deliveries)) and self._durable:
-            persist = (*persist, HandedUp(deliveries[-1].position, now))
+            persist = (*persist, SafeUpto(deliveries[-1].position, now))
         send = here.collect(now)
         stable = here.accounts.news() if here.accounts is not None else 0
         secured = here.secured.news() if here.secured is not None else 0

@@ -27,11 +27,11 @@ from thence.core.transport.base import Incoming
 from thence.core.wire.messages import UNREADABLE, Envelope, Frame
 from thence.core.wire.records import (
     Changed,
-    HandedUp,
     Owed,
     Passed,
     Received,
     Record,
+    SafeUpto,
     Shared,
     Skipped,
     Submitted,
@@ -154,9 +154,9 @@ class Recovery:
             return (), self._log.add(self._forwarder.suspect(record.peer, record.suspected, record.safe))
         if isinstance(record, Shared):
             return (), self._log.add(self._forwarder.share(record.upto))
-        if isinstance(record, HandedUp):
+        if isinstance(record, SafeUpto):
             if here.turn is not None:
-                here.turn.handed = record.position
+                here.turn.recorded = record.position
             return (), ()
         try:
             sent, deliver = self._follow(record)

@@ -6,8 +6,8 @@ Rules:
 
 * A delivery has its position, and is forwarded, as soon as its order allows, as with notices; so nobody beyond waits for notices
   of others. It is handed up when ``core.stability.safe_notification`` says that all deliveries up to it are safe.
-* What is safe is not recorded, but what was handed up is: the application has gone by it, and a restart must lead there again.
-  What was not handed up then waits until others have told again what is safe.
+* What is safe is not recorded, but how far the turn has come is: the application has gone by it, and a restart must lead there
+  again. What is behind that waits until others have told again what is safe.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SafeTurn:
         """How many bytes wait."""
         self.bytes_of: dict[str, int] = {}
         """How many bytes of each origin wait."""
-        self.handed = 0
-        """Up to which position deliveries were handed up before a restart, whether or not that they are safe is known again."""
+        self.recorded = 0
+        """Up to which position all was safe before a restart, as far as it is recorded."""
 
     def __len__(self) -> int:
         return len(self._late)
@@ -51,7 +51,7 @@ class SafeTurn:
 
     def next(self, safe: int) -> list[Late]:
         """Return those that may be handed up now that all up to this position are safe."""
-        ready, upto = [], max(safe, self.handed)
+        ready, upto = [], max(safe, self.recorded)
         while self._late and self._late[0][0] <= upto:
             late = self._late.popleft()
             self._weigh(late[2], -late[2].weight)

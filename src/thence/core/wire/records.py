@@ -105,14 +105,14 @@ class Shared(msgspec.Struct, frozen=True, array_like=True, tag=10):
     at: int = 0
 
 
-class HandedUp(msgspec.Struct, frozen=True, array_like=True, tag=35):
+class SafeUpto(msgspec.Struct, frozen=True, array_like=True, tag=35):
     """Deliveries up to this position were known to be safe, and went to the application (``core.stability.safe_turn``)."""
 
     position: int
     at: int = 0
 
 
-Record = Submitted | Received[Any] | Skipped | Suspecting | Changed | Passed | Owed | Shared | HandedUp
+Record = Submitted | Received[Any] | Skipped | Suspecting | Changed | Passed | Owed | Shared | SafeUpto
 
 
 def happened_at(record: Record) -> int:

@@ -61,7 +61,8 @@ def test_a_server_that_lists_more_than_there_can_be_is_shown_all_the_same(monkey
     """Each row takes a third of a millisecond, and an answer has room for hundreds of thousands."""
     monkeypatch.setattr(status_command, "SHOWN_ROWS", 3)
     monkeypatch.setattr(top, "MAX_PEERS", 3)
-    report = asyncio.run(status_command.ask_status("thence://s1"))
+    command: Any = status_command
+    report: dict[str, Any] = asyncio.run(command.ask_status("thence://s1"))
     many = report | {"neighbours": [peer | {"name": f"p{number}"} for peer in report["neighbours"] for number in range(5)]}
 
     async def ask(*_: object, **__: object) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Packet, SafeAck
-from thence.core.wire.records import HandedUp, Passed, Record
+from thence.core.wire.records import Passed, Record, SafeUpto
 from thence.errors import Busy, ImpossibleFrame, OverflowingFrame, StorageError, TopologyError
 
 MS = 1_000_000
@@ -178,8 +178,8 @@ def test_a_restart_delivers_the_same_at_the_same_positions(name: str, whole: boo
     if not whole:
         again = Member(name, run.where).step(Restored(None, run.records[name], 0), 0).deliver
         assert [(one.position, str(one.envelope.id)) for one in again] == run.delivered[name], "the application has gone by them"
-        # A version that did not record what it handed up.
-        once, before = Member(name, run.where), [record for record in run.records[name] if not isinstance(record, HandedUp)]
+        # A version that did not record what was safe.
+        once, before = Member(name, run.where), [record for record in run.records[name] if not isinstance(record, SafeUpto)]
         assert once.step(Restored(None, before, 0), 0).deliver == (), "it does not know any more what is safe"
         assert [str(wait.message) for wait in once.attachment.waiting()] == [message for _, message in run.delivered[name]]
 
