@@ -46,7 +46,11 @@ def guard_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _holding(make: Any, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
-    return make(loop, _held(coro) if reacting.get() else coro, **options)
+    if not reacting.get():
+        return make(loop, coro, **options)
+    task = make(loop, _held(coro), **options)
+    task.add_done_callback(lambda _: coro.close())  # If it was cancelled before it began, nobody else has.
+    return task
 
 
 def _task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:

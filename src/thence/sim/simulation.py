@@ -159,7 +159,7 @@ class Simulation:
         for _ in range(MAX_ROUNDS):
             refusals = 0 if self.copies is None else self.copies.refusals
             done = (self.statistics.messages, self.statistics.deliveries, refusals)
-            if done == before and (self.reconfiguration is None or self.reconfiguration.finished):
+            if done == before and (self.copies is not None or self.reconfiguration is None or self.reconfiguration.finished):
                 return events
             before = done
             events += self.kernel.run(until_ns=self.kernel.now + quiet_ns)

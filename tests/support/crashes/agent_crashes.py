@@ -118,6 +118,8 @@ class Bank:
         self.engines: dict[str, AgentEngine] = {}
         self.dead: set[str] = set()
         """Servers that have to be started again."""
+        self._gone: dict[str, CrashingNode] = {}
+        """What they were before they crashed."""
         self._sent: list[tuple[str, Move | Poison]] = []
 
     def operation(self, node: CrashingNode, what: str) -> None:
@@ -129,7 +131,7 @@ class Bank:
             if self.operations in self.crash_at:
                 self.crashes.append(f"{node.name}: {what}")
                 self.dead.add(node.name)
-                del self.nodes[node.name]
+                self._gone[node.name] = self.nodes.pop(node.name)
                 raise Crash
 
     # Starting.
@@ -221,7 +223,7 @@ class Bank:
         dead, self.dead = sorted(self.dead), set()  # On the way some may crash again.
         for name in dead:
             engine = self.engines.pop(name)
-            gone = self.nodes[name]
+            gone = self._gone.pop(name, None) or self.nodes[name]
             gone.driver.commits.closed = True
             await engine.close()
             while gone.driver.commits.task is not None:  # noqa: ASYNC110  It ends, since the store does nothing any more.
